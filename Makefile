@@ -15,13 +15,15 @@ help: ## say what there is to do
 demo: $(VENV)/.demo ## certify on embedded data; a table here, a report in out/demo/report.html
 	$(BIN)/vertex demo --out out/demo
 
-# One file of tests at a time on each core and one more, as tests wait for processes and disks; one thread each. What is
-# compiled is kept, whatever the environment says: else every worker and every process of a test compiles it again.
+# Tests run in one worker more than there are cores, because they sometimes wait for processes and disks. A worker runs one
+# file of tests at a time, in one thread. Bytecode is written even if the environment forbids it: otherwise every worker,
+# and every process that a test starts, would compile each module again.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count())')
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# `make quick` leaves out, of ops, bounds, sets and the primitive: the mutants; networks of several blocks or with norms;
-# float32, batches and NaN of every op; and whatever begins with one of these. `make test` has them all.
+# `make quick` runs the tests of ops, bounds, sets and the primitive, except the slow ones: mutants; networks of several
+# blocks or with norms; float32, batches and NaN of every op; and every test whose name begins with one of the prefixes in
+# LATER. `make test` leaves nothing out.
 BOUNDS_LATER := ascent boxes branch_and_bound depth frontier generators memory parts
 OPS_LATER := parallel.py contract.py::test_no_finite contract.py::test_a_batch contract.py::test_bounds_in_float32 \
   contract.py::test_float32 contract.py::test_every_value_of_a_free
@@ -57,7 +59,8 @@ figures: $(VENV)/.python ## the figures of README.md and docs/, from lab/benchma
 docs: $(VENV)/.docs ## the pages, into out/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# PYTHONS="python3.12 /path/to/python3.13" tries the wheel there too; each fetches its own torch, with CUDA gigabytes.
+# PYTHONS="python3.12 /path/to/python3.13" also tries the wheel with these interpreters. Each environment downloads a torch
+# of its own, which is several gigabytes if it includes CUDA.
 release-check: ## builds the release and tries it in empty environments; the files are in out/release/dist
 	$(PYTHON) lab/release_check.py $(PYTHONS:%=--python %)
 
@@ -78,7 +81,8 @@ $(VENV)/.docs: $(VENV)/.python $(SETUP)
 	$(PIP) --editable '.[docs]'
 	@touch $@
 
-# All in one go, as every run of pip builds both packages; of 20,000 files, what is imported is compiled when it is.
+# Both packages are installed by one run of pip, because every run of pip builds both of them. Nothing is compiled during
+# the installation: of its 20,000 files only those that are imported are compiled, on their first import.
 $(VENV)/.dev: $(VENV)/.python $(SETUP)
 	$(PIP) --no-compile --editable '.[dev]' --editable ./lab
 	@touch $(VENV)/.demo $@

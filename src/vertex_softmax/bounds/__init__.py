@@ -1,1 +1,1 @@
-"""The walks: interval forward, linear bounds backward. They know the op contract and nothing of single ops."""
+"""Bounds over a graph: boxes of all nodes, backward passes, their optimisation, zonotopes, and branch and bound."""

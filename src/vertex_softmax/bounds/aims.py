@@ -1,4 +1,4 @@
-"""What branch and bound is asked for, how far it may go, who hears of it, and what it returns."""
+"""The interface of branch and bound: its aim, its limits, its callbacks and its result."""
 
 from __future__ import annotations
 
@@ -15,45 +15,51 @@ from vertex_softmax.foundation.errors import InvalidValueError
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """How far to go."""
+    """The limits of a search, and how it spends its time."""
 
     seconds: float | None = 10.0
-    """stop after these; None: no limit except the number of parts"""
+    """time limit; None: no limit except the number of parts"""
     domains: int = 100_000
-    """stop after bounding so many parts"""
+    """the search stops once this many parts have been bounded"""
     memory: int = 1 << 30
-    """stop when the parameters of open parts take more bytes than this"""
+    """the search stops when the parameters of its open parts take more bytes than this"""
     width: int | None = None
-    """how many parts are bounded together; None: as many as have TOGETHER numbers in all, 32 to 256"""
+    """how many parts are bounded in one batch; None: 32 to 256, so that a batch has about TOGETHER numbers in all nodes
+    (branch_and_bound.py)"""
     tried: int = 4
-    """how many splits are tried before one is chosen, of a part whose most promising one is not relied on yet"""
+    """how many candidate splits of a part are bounded before one of them is chosen; only one if it is exact and
+    `reliable`"""
     considered: int = 16
-    """among how many candidates of each part the most promising are looked for"""
+    """how many candidates of each part are ranked by the gain they promise, at most"""
     reliable: int = 3
-    """a split of a number that was tried so often is chosen without a trial (gains.py)"""
+    """after this many trials of splits of a number, its next exact split is chosen without a trial (gains.py)"""
     root: Ascent = dataclasses.field(default_factory=Ascent)
     """the ascent on the whole set, before anything is split"""
     ascent: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=8, step_size=0.01, decay=0.97, sums=False))
-    """the ascent on a part, from its parent's parameters on"""
+    """the ascent on a part, which starts from its parent's parameters"""
     every: int = 32
-    """where splits leave an op linear on both sides (ReLUs), the parameters of a part are optimised after so many
-    splits; between, only multipliers are new. After any other split they always are."""
+    """Exact splits leave the op that reads the number linear on both sides, as a ReLU split at 0. After an exact split
+    the parameters of a part are optimised only if its depth is a multiple of this number; at other depths the split
+    only gets a multiplier. After any other split they are always optimised."""
 
     narrowing: float = 0.3
-    """the share of the seconds in which the set may be narrowed to where an objective can still be at its goal
-    (narrowing.py), before anything is split; 0: it is not narrowed"""
+    """the share of `seconds` that narrowing may take: before anything is split, the set is narrowed to where an
+    objective can still be as low as its goal (narrowing.py); 0: no narrowing"""
     halving: float = 0.5
-    """the share of the seconds in which the input's box may be cut into halves (halving.py), before all else and where
-    few of its numbers vary; 0: it is not"""
+    """the share of `seconds` that halving the input's box may take (halving.py). It is tried first, if few numbers of the
+    input vary; 0: no halving"""
     early: float = 0.15
-    """the share of the seconds in which parts may be bounded over the boxes of `crown`, before those of `joint` are
-    made, where these take longer: only as long as it promises to end soon (promising.py); 0: none are"""
+    """the share of `seconds` in which parts may be bounded over the boxes of `crown` before the boxes of `joint` are
+    made, if these take longer; that search is given up unless it promises to end soon (promising.py); 0: no such
+    search"""
     late: int = 1000
-    """after bounding so many parts, the box that the last exact splits cut is optimised once for the whole set"""
+    """after this many bounded parts, the box of the last node with exact splits behind an attention is optimised, once
+    and over the whole set"""
     boxes: Ascent = dataclasses.field(default_factory=lambda: Ascent(steps=15, step_size=0.2, decay=0.9))
-    """the ascent of every number of that box"""
+    """the ascent for every entry of that box"""
     attack: float = 0.05
-    """the share of the time that descents from the worst open parts take at most, where someone attacks; 0: none"""
+    """the largest share of the time spent on attacks from the worst open parts, if `Watchers.attack` is given; 0: no
+    attacks"""
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds >= 0:
@@ -75,38 +81,41 @@ class Stop(StrEnum):
     """Why branch and bound ended."""
 
     DONE = "done"
-    """every part is above its goal"""
+    """the bound of every part is above its goal"""
     WITNESS = "witness"
     """an input was found at which an objective is not above its goal"""
     SECONDS = "seconds"
     DOMAINS = "domains"
     MEMORY = "memory"
     EXHAUSTED = "exhausted"
-    """open parts are left, and in none of them is anything left to split"""
+    """open parts are left, but none of them has a number that can still be split"""
     UNPROMISING = "unpromising"
-    """the worst bound rises too slowly (promising.py)"""
+    """the worst bound rises too slowly to reach its goal in reasonable time (promising.py)"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Outcome:
-    """What is known of every objective, (n,), when branch and bound ends."""
+    """The result of branch and bound on n objectives.
+
+    Invariant: `bound` is a lower bound of each objective over the whole set, whatever ended the search.
+    """
 
     bound: Tensor
-    """the least bound over all parts"""
+    """(n,): for each objective the least bound over all of its parts"""
     open: Tensor
-    """how many parts are not above the goal"""
+    """(n,): for each objective the number of parts whose bound is not above the goal"""
     domains: int
     """how many parts were bounded"""
     stopped: Stop
     witness: Tensor | None = None
-    """an input (*shape) at which an objective is not above the goal, if one was found"""
+    """an input (*shape) at which an objective is not above its goal, if one was found"""
     broken: int | None = None
-    """the number of that objective"""
+    """the index of the objective that `witness` breaks"""
     passes: int | None = None
-    """how many bounds of parts were computed: those of splits that were only tried too, and of every step of an ascent;
-    None where others count parts alone"""
+    """how many bounds of parts were computed, counting splits that were only tried and every step of an ascent; None if
+    that is not known, because workers report only their parts"""
     seconds: float = 0.0
-    """what the parts took, with the boxes that were made for them, without attacks and whoever hears of the search"""
+    """time spent on bounding parts and on making their boxes, without attacks and the callbacks of `Watchers`"""
 
     def after(self, other: Outcome) -> Outcome:
         """The same with what another search about the same objectives had done before."""
@@ -117,7 +126,7 @@ class Outcome:
 
 
 def rates(parts: float, passes: float | None, seconds: float) -> dict[str, float]:
-    """Parts and bounds per second in trees, as far as they are known; nothing where no part was bounded."""
+    """Parts and bounds per second of a search, as far as they are known; empty if no part was bounded."""
     if not (seconds > 0 and parts > 0):
         return {}
     known = {} if passes is None else {"bounds_per_second": passes / seconds}
@@ -125,37 +134,42 @@ def rates(parts: float, passes: float | None, seconds: float) -> dict[str, float
 
 
 Progress = Callable[[float, int, int], None]
-"""Called with how far an open part's bound is below its goal at most, how many are open, and how many were bounded."""
+"""Called with three numbers: the least bound minus goal over all open parts, how many parts are open, and how many were
+bounded so far."""
 Accept = Callable[[Tensor, int], bool]
-"""Whether an input (*shape), at which an objective of this number is not above its goal, ends the search."""
+"""Called with an input (*shape) and the index of an objective that is not above its goal there; True ends the
+search."""
 
 Attack = Callable[[Tensor, Sequence[int], float], tuple[Tensor, int] | None]
-"""Descends from inputs (n, *shape), from each for the objective of its number, until a time of `time.perf_counter`.
+"""Called with inputs (n, *shape), the index of one objective for each, and a deadline on the clock of
+`time.perf_counter`: from each input it descends on that objective.
 
-It returns an input (*shape) that is confirmed as `Accept` confirms it, and the number of an objective that is not above
-its goal there; None if there was none. The inputs lie in the set to rounding: whoever attacks projects them.
+It returns an input (*shape) and the index of an objective that is not above its goal there, confirmed as by `Accept`;
+or None if it found no such input. The inputs it is given lie in the set only to rounding; the attack projects them.
 """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Aim:
-    """What branch and bound is to show: that every objective (n, *output shape) is above its goal."""
+    """What branch and bound shall prove: that each of n objectives is above its goal on the whole set."""
 
     objectives: Tensor
+    """(n, *output shape): the coefficients of linear functions of the network's output"""
     goals: Tensor | None = None
-    """(n,); None: 0 each"""
+    """(n,); None: all goals are 0"""
     known: Tensor | None = None
-    """(n,): bounds over the whole set that are known already"""
+    """(n,): lower bounds over the whole set that are known already"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Watchers:
-    """Who hears of the search while it runs."""
+    """Callbacks of a search, and the record that it writes."""
 
     accept: Accept | None = None
     """None: any input at which an objective is not above its goal ends the search"""
     progress: Progress | None = None
     record: Record | None = None
-    """gets every part that is closed, with its parameters: they cover the set of each objective that is closed"""
+    """receives every closed part with its parameters; the closed parts of an objective without open ones cover the
+    set"""
     attack: Attack | None = None
-    """from time to time descends from the minimisers of the worst open parts (tree_attack.py)"""
+    """called from time to time with the minimisers of the worst open parts' bounds (tree_attack.py)"""

@@ -1,10 +1,11 @@
 """Optimise the free parameters of a backward pass by projected gradient ascent.
 
-Invariant: the result is never below the bound at the starting parameters, and as sound: every value of a parameter is.
+Invariant: the result is never below the bound at the starting parameters. It is a sound bound, because every value of
+every free parameter gives one.
 
-Adam on each parameter, with the step sizes that its relaxation states, clamped to the useful range after every step.
-An objective is settled once its bound is above a goal, or once an input is known at which the objective is not above
-it. Settled objectives are dropped on the way, and the others of the same input move up. There is no randomness.
+Each parameter is moved by Adam, with a step size that its relaxation states, and clamped to its useful range after
+every step. An objective is settled once its bound is above a goal, or once an input is known at which the objective is
+not above the goal. Settled objectives are removed from the batch during the ascent. There is no randomness.
 """
 
 from __future__ import annotations
@@ -33,34 +34,36 @@ from vertex_softmax.ops.rules import Rules
 MOMENTS = (0.9, 0.999)
 """Adam's decay rates of the means of the gradient and of its square."""
 TINY = 1e-30
-"""Added to the root of Adam's mean square: the step of a parameter without a gradient is 0 and not 0/0. It is no
-denominator of a bound: every step is sound."""
+"""Added to the root of Adam's mean square, so that the step of a parameter without a gradient is 0 and not 0/0. No
+bound is divided by it, and every step leads to a sound bound."""
 MULTIPLIER = Range(0.0, float("inf"), 10.0)
-"""Of the multipliers of a box's sides; their steps are relative to the coefficients at that node."""
+"""The range and step size of a box's multipliers; the steps are scaled by `Beginning.cuts`, the size of the
+coefficients at that node."""
 DROP_EVERY = 5
-"""After so many steps the objectives that are settled are dropped."""
+"""Settled objectives are removed from the batch every so many steps."""
 HOPE = 4.0
-"""An objective has a future as long as so many times the gain that its last steps promise would be enough."""
+"""An objective is given up by `Ascent.trend` if even this many times the gain that its last steps promise would not be
+enough."""
 AT_LEAST, AT_MOST = "at_least", "at_most"
-"""The two multipliers of a box, as they are told apart among `Parameter`s."""
+"""The names of the multipliers of a box's lower and upper side among the `Parameter`s."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ascent:
-    """How far to go. The step shrinks by `decay` each time; the best bound seen is returned."""
+    """The length of an ascent: its number of steps, and their size, which is multiplied by `decay` after every step."""
 
     steps: int = 60
     step_size: float = 0.2
     decay: float = 0.97
     seconds: float | None = None
-    """stop after these, if the steps have not ended before"""
+    """time limit; None: none"""
     sums: bool = True
-    """after the last step, `Rules.sums`: too expensive for every step"""
+    """whether the last bound uses `Rules.sums`, which is too expensive for every step"""
     trend: bool = False
-    """stop when no objective's own trend reaches the goal and what is known of it: for verdicts and best bounds, but
-    not where the way of a bound itself is of use"""
+    """stop once, by the trend of the last steps, no objective's bound will exceed its goal and the bound known before.
+    For use where only the verdict or the best bound matters, not the parameters that an ascent ends with."""
     patience: float = 0.5
-    """the share of the steps after which the trend is first asked: the first steps are so long that a bound may fall
+    """the share of the steps before `trend` may stop the ascent: the first steps are so long that a bound may fall
     before it rises"""
 
     def __post_init__(self) -> None:
@@ -74,24 +77,32 @@ class Ascent:
 
 @dataclasses.dataclass
 class Parameter:
-    """One free parameter of one node with Adam's state, each (batch, S, ...)."""
+    """One free parameter of a node's relaxation, or one multiplier of its box, with Adam's state.
+
+    All tensors are (batch, S, ...) for S objectives.
+    """
 
     node: Node
     name: str
     range: Range
-    """where it is optimised"""
+    """the values to which it is clamped, and its step size"""
     value: Tensor
     mean: Tensor
+    """Adam's running mean of the gradient"""
     square: Tensor
+    """Adam's running mean of the gradient's square"""
     scale: Tensor | None = None
-    """factor of its steps, shaped like the value; 0 where it does not move. None: 1, and no multiplier"""
+    """of a multiplier: the factor of its steps, shaped like the value, 0 where it does not move. None: this is a
+    relaxation's parameter, and the factor is 1"""
     best: Tensor | None = None
-    """the value that gave the best bound"""
+    """the value at which the best bound was seen"""
 
     def step(self, size: float, count: int) -> None:
-        """One step up along the gradient, then back into the range; a gradient that is no number is 0.
+        """Take step number `count` of Adam along the gradient and clamp the value to the range.
 
-        In place, in the gradient too, which nobody else has: what a step costs is reading and writing.
+        Gradients that are NaN or infinite, or tiny beside the largest one of the same objective (tolerances.GRADIENT),
+        count as 0. Works in place, also on the gradient, which has no other user, because memory traffic dominates the
+        cost.
         """
         gradient = self.value.grad
         if gradient is None:
@@ -112,14 +123,14 @@ class Parameter:
         self.value.grad = None
 
     def take(self, index: Tensor) -> Parameter:
-        """For some of the objectives only: index (batch, fewer)."""
+        """The parameter of the objectives at `index`, (batch, fewer), alone."""
         value, mean, square = (_take(x.detach(), index) for x in (self.value, self.mean, self.square))
         scale = None if self.scale is None else _take(self.scale, index)
         best = None if self.best is None else _take(self.best, index)
         return dataclasses.replace(self, value=value.requires_grad_(), mean=mean, square=square, scale=scale, best=best)
 
     def remember(self, better: Tensor) -> None:
-        """Store the present values of the objectives (batch, S) that are better now; the first ones in any case."""
+        """Store the present values as `best` where `better` (batch, S) is True; the first call stores all of them."""
         now = self.value.detach()
         which = better.reshape(*better.shape, *[1] * (now.dim() - 2))
         self.best = now.clone() if self.best is None else torch.where(which, now, self.best)
@@ -132,9 +143,10 @@ def free_parameters(
     rules: Rules,
     beginning: Beginning,
 ) -> list[Parameter]:
-    """The free parameters of all ops above a node: as `beginning` has them, else at their defaults; not the fixed ones.
+    """The free parameters of the relaxations of all ancestors of the objective's node, without `beginning.fixed`.
 
-    And multipliers, from 0 on, of the boxes that were cut: `cuts` has the scale of their steps, 0 where nothing is cut.
+    They start at the values of `beginning.choice`, and at their defaults where it has none. The boxes in
+    `beginning.cuts` add their multipliers, which start at 0 where `beginning.choice` has none.
     """
     first, cuts, fixed = beginning.choice or Choice(), beginning.cuts, beginning.fixed.parameters
     count = objective.coefficients.A.shape[1]
@@ -159,40 +171,44 @@ def free_parameters(
 
 
 class Optimised(NamedTuple):
-    """Where an ascent ended."""
+    """The result of an ascent."""
 
     bound: Tensor
     """(batch, S): the best bound of every objective"""
     choice: Choice
-    """of the objectives that were not dropped: the last values, or with `best` those of the best bound"""
+    """the parameters and multipliers of the objectives that were not dropped: the last values, or with `Beginning.best`
+    those of the best bound"""
     passes: int
     """how many bounds of an objective were computed on the way"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Goal:
-    """When an objective is settled."""
+    """When an objective is settled, so that the ascent need not go on with it."""
 
     above: float | Tensor
-    """once its bound is above this, a number or (batch, S)"""
+    """an objective is settled once its bound is above this: a number, or (batch, S)"""
     ceiling: Tensor | None = None
-    """(batch, S): values the objectives take somewhere in the set; one that is not above the goal is hopeless"""
+    """(batch, S): values that the objectives take at known inputs of the set; an objective whose ceiling is not above
+    the goal is hopeless, and settled from the start"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Beginning:
-    """Where an ascent starts from."""
+    """Where an ascent starts."""
 
     known: Tensor | None = None
-    """(batch, S): bounds that are known already"""
+    """(batch, S): lower bounds that are known already"""
     choice: Choice | None = None
-    """the values to start from; None: the defaults"""
+    """the parameters and multipliers to start from; None: the defaults"""
     cuts: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
-    """boxes with multipliers; what stands here for each side is the scale of its multiplier's steps, not its value"""
+    """the nodes whose boxes get multipliers; for each side not the multiplier itself but the scale of its steps, 0
+    where it does not move"""
     best: bool = False
-    """return the values of the best bound instead of the last ones"""
+    """return the parameters of the best bound instead of the last ones"""
     fixed: Choice = dataclasses.field(default_factory=Choice)
-    """parameters that keep these values, (batch or 1, S or 1, ...): they are not in the choice that is returned"""
+    """parameters that are not optimised, with their values (batch or 1, S or 1, ...); the choice that is returned does
+    not contain them"""
 
 
 def ascend(
@@ -203,8 +219,11 @@ def ascend(
     ascent: Ascent,
     goal: Goal | None = None,
     beginning: Beginning | None = None,
-) -> Optimised:  # seven parameters: the five of a pass and its length, when to stop, and where to start
-    """The best bounds of dense objectives (batch, S, *shape) on a node over the ascent, at least what was known."""
+) -> Optimised:  # seven parameters: five as of a pass, then length, goal and start
+    """Optimise the bounds of dense objectives (batch, S, *shape) on a node.
+
+    The bounds returned are the best ones seen, and not less than `beginning.known`.
+    """
     begin = time.perf_counter()
     beginning = beginning or Beginning()
     rules = dataclasses.replace(rules, free=True)
@@ -230,7 +249,7 @@ def ascend(
         if count % DROP_EVERY == 0:
             if goal is not None:
                 settled = not bool(_open(best, active, hopeless, goal.above).any())
-                if settled:  # the last objectives are not dropped: whoever asks has their parameters
+                if settled:  # the last objectives are not dropped, so that their parameters are returned
                     break
                 active, free = _unsettled(best, active, free, hopeless, goal.above)
             if trend is not None and bool(trend.without_future(ascent, count).gather(1, active).all()):
@@ -241,7 +260,7 @@ def ascend(
         with torch.enable_grad():
             found = bounded(active, rules, _choice(free))
             passes += found.numel()
-            if not found.requires_grad:  # no parameter enters: the rule stops before them
+            if not found.requires_grad:  # the bound depends on no free parameter
                 break
             torch.where(found.isfinite(), found, torch.zeros_like(found)).sum().backward()
         if beginning.best:
@@ -262,25 +281,27 @@ def ascend(
 
 
 class _Trend:
-    """How an ascent's own bounds rise, apart from what was known before it."""
+    """How the bounds of an ascent rise from step to step, apart from any bound known before it."""
 
     def __init__(self, known: Tensor, above: float | Tensor) -> None:
         self.wanted = torch.maximum(known, torch.as_tensor(above, dtype=known.dtype, device=known.device))
-        """(batch, S): what a bound has to exceed to be of use"""
+        """(batch, S): the value that a bound has to exceed to be useful: the goal, or the bound known before if that is
+        larger"""
         self.own = torch.full_like(known, -torch.inf)
-        """(batch, S): the ascent's best bounds so far"""
+        """(batch, S): the best bounds of the ascent itself so far"""
         self.before = self.own
-        """the same DROP_EVERY steps ago"""
+        """`own` as it was DROP_EVERY steps ago"""
 
     def note(self, found: Tensor, active: Tensor) -> None:
-        """Take note of the bounds of one step, of the objectives that are active."""
+        """Take in the bounds of one step for the objectives at `active`, (batch, fewer)."""
         self.own = _better(self.own, found, active)
 
     def without_future(self, ascent: Ascent, count: int) -> Tensor:
-        """(batch, S) bool: objectives that are not above what is wanted even if they gain HOPE times as much as now.
+        """(batch, S) bool: objectives whose bounds, by their trend, would not exceed `wanted` even with HOPE times the
+        gain.
 
-        Steps shrink by `decay`, and the gains are taken to shrink as they do. Asked every DROP_EVERY steps; nothing is
-        said before `patience` is over.
+        The gain of the last DROP_EVERY steps is assumed to shrink as the steps do, by `decay` each. To be called every
+        DROP_EVERY steps; before the share `patience` of the steps is over, all entries are False.
         """
         gain, self.before = self.own - self.before, self.own
         if count < ascent.patience * ascent.steps:
@@ -292,12 +313,13 @@ class _Trend:
 
 
 class AscendedEntries:
-    """With which parameters the entries of a node were bounded (`ascended_box`)."""
+    """The parameters with which the entries of a node's box were bounded (`ascended_box`)."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.parts: list[tuple[Tensor, Choice]] = []
-        """some entries (E,), and the choice for them, (batch, 2 E, ...): of their lower ends, then of the upper ends"""
+        """pairs of the flat indices (E,) of some entries, and the choice for them, (batch, 2 E, ...): first for the
+        lower ends, then for the upper ends"""
 
 
 def ascended_box(
@@ -308,9 +330,9 @@ def ascended_box(
     ascent: Ascent,
     kept: AscendedEntries | None = None,
 ) -> Interval:
-    """The box of a node with every entry that some op wants tighter optimised on its own, rounded outward.
+    """The box of a node with an ascent for each entry that some op wants tighter, rounded outward.
 
-    `kept` gets the parameters.
+    `kept` receives the parameters.
     """
     lower, upper = (end.expand(question.batch, *node.shape).flatten(1).clone() for end in boxes[node])
     for rows, A in unit_objectives(question, node, None, undecided(question, boxes, node)):
@@ -326,7 +348,7 @@ def ascended_box(
 
 
 def _rounding(question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice) -> Tensor | float:
-    """What a box by this pass is widened by (tolerances.OUTWARD), (batch, S)."""
+    """By how much a box that comes from this pass is widened to allow for rounding (tolerances.OUTWARD), (batch, S)."""
     share = OUTWARD[question.dtype]
     if share == 0:
         return 0.0
@@ -337,14 +359,17 @@ def _rounding(question: Question, boxes: Boxes, objective: Objective, rules: Rul
 
 
 def _open(best: Tensor, active: Tensor, hopeless: Tensor, goal: float | Tensor) -> Tensor:
-    """Which of the active objectives, (batch, fewer), are not settled."""
+    """Which of the objectives at `active`, (batch, fewer), are not settled."""
     return ((best <= goal) & ~hopeless).gather(1, active)
 
 
 def _unsettled(
     best: Tensor, active: Tensor, free: list[Parameter], hopeless: Tensor, goal: float | Tensor
 ) -> tuple[Tensor, list[Parameter]]:
-    """Only the objectives that are not settled, as many for every input as the input with most of them has."""
+    """The indices and parameters of the objectives that are not settled.
+
+    Every input keeps as many objectives as the input with most unsettled ones has, so that the batch stays rectangular.
+    """
     still = _open(best, active, hopeless, goal)
     most = int(still.sum(1).max())
     if most == active.shape[1]:
@@ -354,7 +379,7 @@ def _unsettled(
 
 
 def _choice(free: list[Parameter], best: bool = False) -> Choice:
-    """The values of the parameters, the present ones or those of the best bound."""
+    """The parameters' present values, or with `best` those of the best bound."""
     parameters: dict[Node, dict[str, Tensor]] = {}
     sides: dict[Node, dict[str, Tensor]] = {}
     for parameter in free:
@@ -371,14 +396,17 @@ def _remember(free: list[Parameter], better: Tensor) -> None:
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
-    """x (batch, S, ...) at index (batch, fewer)."""
+    """The entries of x (batch, S, ...) at index (batch, fewer) of its second dimension."""
     rest = x.shape[2:]
     spread = index.reshape(*index.shape, *[1] * len(rest)).expand(*index.shape, *rest)
     return x.expand(index.shape[0], *x.shape[1:]).gather(1, spread)
 
 
 def _better(best: Tensor, found: Tensor, active: Tensor) -> Tensor:
-    """The larger bound; a step that ended in NaN gives none, and a start at NaN stays NaN."""
+    """The best bounds with those of one step, `found` (batch, fewer), taken in at `active`.
+
+    A NaN in `found` changes nothing; an objective whose bound was NaN at the start keeps NaN.
+    """
     old = best.gather(1, active)
     new = torch.where(found.isnan(), old, torch.maximum(old, found))
     return best.scatter(1, active, new)

@@ -2,8 +2,9 @@
 
 Invariant: for every input x of the set, Σ A·node(x) ≥ constant + Σ coefficients·x, to rounding.
 
-`backward` is a pure function of boxes, objectives, rules and choice. It asks an op only for what ops/contract.py
-promises, and the input set only for the point its unknowns are about; `lower_bound` then asks the set for `support`.
+`backward` is a pure function of boxes, objectives, rules and choice. It uses of an op only what ops/contract.py
+promises, and of the input set only its middle, to which `Step.start` refers. `lower_bound` then asks the set for the
+least value of the linear bound (`Region.support`).
 """
 
 from __future__ import annotations
@@ -28,26 +29,27 @@ from vertex_softmax.ops.rules import Rules
 from vertex_softmax.ops.tensors import sum_to
 
 ROWS = "softmax rows"
-"""The stage under which the time of attention rows is reported."""
+"""The name of the stage to which the time spent in attention ops is added."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a pass should return beside the linear bounds."""
+    """What a pass shall return besides the linear bounds."""
 
     columns: int = 0
-    """under parallel rules: how many unknowns of single ops to keep apart; the others become error"""
+    """under parallel rules: the largest number of unknowns of single ops that are returned apart; all others are added
+    to the error"""
     size: bool = False
-    """`LinearBound.size`"""
+    """whether to compute `LinearBound.size`"""
     steps: bool = False
-    """`LinearBound.steps`"""
+    """whether to return `LinearBound.steps`"""
 
 
 BOUND_ALONE = Wanted()
 
 
 class _Sums:
-    """What a pass has added up so far."""
+    """The sums that a pass accumulates; together they make its `LinearBound`."""
 
     def __init__(self, like: Tensor, objectives: int, columns: int) -> None:
         self.constant = torch.zeros(like.shape[0], objectives, dtype=like.dtype, device=like.device)
@@ -67,28 +69,30 @@ class _Sums:
         self.error = error.flatten(1) if self.error is None else self.error + error.flatten(1)
 
     def add_noise(self, noise: Tensor) -> None:
-        """The unknowns of one op, (batch, S, columns): apart while there is room for them, else as error."""
+        """Add the noise of one op, (batch, S, columns): apart while at most `columns` are apart in all, else to the
+        error.
+        """
         if sum(part.shape[-1] for part in self.noise) + noise.shape[-1] <= self.columns:
             self.noise.append(noise)
         else:
             self.add_error(noise.abs().sum(-1))
 
     def add_size(self, parts: list[Coefficients], box: Interval) -> None:
-        """The absolute values of a node's terms."""
+        """Add Σ |coefficients|·|box| of one node to the size."""
         largest = box.magnitude.unsqueeze(1)
         for part in parts:
             terms = sum_to(part.A.abs() * largest, part.diagonal).flatten(1)
             self.size = terms if self.size is None else self.size + terms
 
     def add_step(self, step: Step, given: Coefficients, question: Question) -> None:
-        """What one op adds beside the coefficients on its inputs."""
+        """Add what one op's step contributes besides the coefficients on the op's inputs."""
         if step.constant is not None:
             self.add_constant(step.constant)
         if step.error is not None:
             self.add_error(step.error)
         if step.noise is not None:
             self.add_noise(Coefficients(step.noise, given.diagonal).dense().flatten(2))
-        if step.start is not None:  # on the deviation from the centre
+        if step.start is not None:  # Step.start multiplies start − centre of the set
             centre = question.region.middle.flatten(1).unsqueeze(-1)
             self.add_constant(-(step.start @ centre).squeeze(-1))
             self.add_coefficients(step.start.reshape(*step.start.shape[:2], *question.index.start.shape))
@@ -102,7 +106,7 @@ def backward(
     choice: Choice = DEFAULT,
     wanted: Wanted = BOUND_ALONE,
 ) -> LinearBound:
-    """Linear lower bounds of objectives on a node in the input, with the free parameters as chosen."""
+    """Linear functions of the input that bound the objectives on a node from below, with the given choice."""
     index, coefficients = question.index, objective.coefficients
     waiting: dict[Node, list[Coefficients]] = {objective.node: [coefficients]}
     sums = _Sums(coefficients.A, coefficients.objectives, wanted.columns)
@@ -148,9 +152,9 @@ def lower_bound(
     *,
     outward: bool = False,
 ) -> Tensor:
-    """The least value of each objective over the input set, (batch, S) or (batch, S · n).
+    """A lower bound of each objective over the input set, (batch, S) or with diagonal coefficients (batch, S · n).
 
-    `outward`: less what the pass may have rounded (tolerances.OUTWARD).
+    `outward`: subtract what the pass may have rounded (tolerances.OUTWARD).
     """
     share = OUTWARD[question.dtype]
     outward = outward and share > 0
@@ -161,7 +165,7 @@ def lower_bound(
 
 
 def _step(question: Question, boxes: Boxes, node: Node, given: Coefficients, rules: Rules, choice: Choice) -> Step:
-    """The coefficients on a node, through its op."""
+    """What the node's op makes of the coefficients `given` on its output."""
     begin = time.perf_counter()
     relaxation = question.relaxations.of(node, boxes, rules)
     values = choice.parameters.get(node)
@@ -176,7 +180,7 @@ def _step(question: Question, boxes: Boxes, node: Node, given: Coefficients, rul
 def _apply_multipliers(
     choice: Choice, node: Node, parts: list[Coefficients], box: Interval, sums: _Sums
 ) -> Multipliers:
-    """Add the terms of a box's multipliers to the coefficients on its node and to the constant."""
+    """Add the terms of a box's multipliers to its node's coefficients and to the constant; return the multipliers."""
     arrived = total(parts).dense() if node in choice.targets else None
     sides = choice.multipliers_at(node, arrived)
     least, most = sides

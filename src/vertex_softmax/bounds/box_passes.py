@@ -1,6 +1,6 @@
-"""Boxes of nodes by backward passes: each entry and its negative is an objective.
+"""Boxes of nodes by backward passes: every entry and its negative is an objective.
 
-Invariant: a box returned holds every value of the node over the input set, rounded outward.
+Invariant: every box returned contains every value of its node over the input set, rounded outward.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 
 FEW = 0.7
-"""Entries are few if they are less than this share of those that are bounded with them along a dimension."""
+"""With diagonal coefficients all entries along a dimension are bounded together. If fewer than this share of those
+entries are wanted, behind an attention, dense objectives for the wanted entries alone are cheaper."""
 
 Refine = Callable[[Boxes, Node], Boxes]
-"""Boxes in which a node's interval may be tighter."""
+"""A function from boxes and a node to boxes in which the node's interval may be tighter."""
 
 
 def all_boxes(
     question: Question, refine: Refine | None = None, known: Sequence[Boxes] = (), learnt: Boxes | None = None
 ) -> Boxes:
-    """Boxes of all nodes, from the input on: by intervals, met with what is known, and refined where an op reads them.
+    """Boxes of all nodes, in topological order: by interval arithmetic, met with known boxes, then refined.
 
-    `known`: other sound boxes of the same question. `refine` is called for every node that a nonlinearity reads.
-    `learnt`: also such boxes, of which the summaries and centred rows are taken over too.
+    `known`: other sound boxes of the same question. `learnt`: also such boxes, whose summaries, centred rows and
+    zonotopes are taken over as well. `refine` is called for every node whose box the relaxation of some op reads.
     """
     boxes = question.input_boxes()
     if learnt is not None:
@@ -56,17 +57,17 @@ def all_boxes(
 
 
 def inspected_boxes(question: Question, boxes: Boxes) -> Boxes:
-    """Boxes of all nodes with a problem noted wherever they are not finite."""
+    """The boxes with a problem noted for every node whose interval is not finite."""
     for node in question.index.nodes:
         boxes = boxes.inspected(node)
     return boxes
 
 
 def box_by_pass(question: Question, boxes: Boxes, node: Node, rules: Rules, *, everywhere: bool = False) -> Interval:
-    """The node's box by a backward pass with every entry that some op wants tighter, and its negative.
+    """The node's box by a backward pass from each entry that some op wants tighter, and from its negative.
 
-    `everywhere`: with every entry. Behind an attention few entries have objectives of their own: there coefficients do
-    not stay diagonal, and along a dimension others would be bounded with them.
+    `everywhere`: from all entries. Where the coefficients do not stay diagonal because there is an attention above the
+    node, and few entries are wanted (FEW), each wanted entry is a dense objective.
     """
     lower, upper = (end.expand(question.batch, *node.shape).clone() for end in boxes[node])
     wanted = undecided(question, boxes, node)
@@ -80,14 +81,14 @@ def box_by_pass(question: Question, boxes: Boxes, node: Node, rules: Rules, *, e
 
 
 def centred_box(question: Question, boxes: Boxes, node: Node, rules: Rules, weights: Tensor) -> Interval:
-    """The box of each entry of a node less the mean of its row by weights ω, (batch, *shape)."""
+    """The box of each entry of a node minus the mean of its row with the weights ω, (batch, *shape)."""
     unknown = Interval(*(torch.full_like(weights, end) for end in (-torch.inf, torch.inf)))
     everything = torch.ones(node.shape, dtype=torch.bool, device=question.device)
     return _by_passes(question, boxes, unknown, node, rules, (everything, diagonal_dimension(node.shape)), weights)
 
 
 def with_centred_rows(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Boxes:
-    """Boxes with the rows of a node less their means, for every user that has weights for them."""
+    """The boxes with centred rows of a node (`CentredRows`) for every user that has weights for them."""
     for user in question.index.users(node):
         if isinstance(user.op, Centring):
             weights = user.op.centring_weights(user.inputs.index(node), boxes[node])
@@ -105,10 +106,12 @@ def _by_passes(
     rules: Rules,
     which: tuple[Tensor, int | None],
     weights: Tensor | None = None,
-) -> Interval:  # seven parameters: what is asked (question … rules), where, and about which mean
-    """A box with the wanted entries, less their rows' means if there are weights, replaced by what passes give.
+) -> Interval:  # seven parameters: the pass, the entries, and the weights
+    """The given box with the bounds of backward passes at the wanted entries.
 
-    which: the wanted entries (*shape), and the dimension along which one objective stands for all entries.
+    If there are weights, they are bounds of the entries minus their rows' weighted means.
+
+    which: the wanted entries (*shape), and the dimension along which one objective stands for all entries, or None.
     """
     wanted, diagonal = which
     for units in unit_objectives(question, node, diagonal, wanted):
@@ -120,7 +123,10 @@ def _by_passes(
 
 
 def _written(box: Interval, found: Tensor, units: Units, diagonal: int | None, shape: Shape) -> Interval:
-    """A box with the bounds found (batch, 2 S · n) of units and their negatives put at their entries."""
+    """The box with `found` written to it at the entries of the units.
+
+    found: (batch, 2 S · n), the lower bounds of S objectives at n places each, then those of their negatives.
+    """
     batch, n = found.shape[0], 1 if diagonal is None else shape[diagonal]
     both = found.reshape(batch, 2, len(units.rows), n)
     ends = []

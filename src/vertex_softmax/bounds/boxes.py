@@ -1,7 +1,7 @@
-"""What is known of every node over one input set: its box, and for some nodes more than a box.
+"""What is known of every node over one input set: its box, and for some nodes more.
 
-Invariant: for every input of the set each node's value lies in its interval, its rows less their means in `centred`,
-its generators hold, and what an op computes on the way lies in `inner`; all to rounding.
+Invariant: for every input of the set, each node's value lies in its interval, its rows minus their weighted means lie
+in `centred`, its generators and zonotope contain it, and what its op computes inside lies in `inner`; all to rounding.
 
 `Boxes` never change: every method returns new ones. A relaxation that was made from older boxes stays sound for them.
 """
@@ -26,34 +26,35 @@ from vertex_softmax.ops.zonotope import Zonotope
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
-    """Why no answer may be drawn from boxes, for some inputs of the batch."""
+    """Why the boxes allow no answer for some inputs of the batch."""
 
     node: Node
     where: Tensor
-    """(batch,) bool: the inputs it concerns"""
+    """(batch,) bool: the inputs concerned"""
     text: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Boxes:
-    """Intervals of nodes, (batch, *shape), and what else is known of them."""
+    """The intervals of nodes, (batch, *shape) each, and what else is known of their values."""
 
     batch: int
     intervals: Mapping[Node, Interval]
     centred: Mapping[tuple[Node, Node], CentredRows] = dataclasses.field(default_factory=dict)
-    """by node and user: the node's rows less their means, with the weights that the user asked for"""
+    """by node and user: the node's rows minus their means, with the weights that the user asked for"""
     generators: Mapping[Node, Generators] = dataclasses.field(default_factory=dict)
-    """of nodes one of whose users has not summarised them yet"""
+    """the generators of nodes, kept only until every user that wants them has made its summary"""
     summaries: Mapping[Node, object] = dataclasses.field(default_factory=dict)
-    """what ops made of their inputs' generators (`Summarising.summarise`)"""
+    """by node: what its op made of its inputs' generators (`Summarising.summarise`)"""
     inner: Mapping[Node, Interval] = dataclasses.field(default_factory=dict)
-    """narrower ranges of what ops compute on the way (`InnerRange`)"""
+    """by node: a narrower range of the quantity that its op computes inside, such as σ of a norm (`InnerRange`)"""
     zonotopes: Mapping[Node, Zonotope] = dataclasses.field(default_factory=dict)
-    """of nodes that objectives are about"""
+    """kept for the few nodes whose linear functions are bounded over them: the output, and the input of the last
+    norm"""
     problems: tuple[Problem, ...] = ()
-    """why some inputs of the batch have no answer"""
+    """reasons for which some inputs of the batch have no answer"""
     whole: Boxes | None = None
-    """of parts of a set: the boxes of the whole set, whose batch is one"""
+    """if these are boxes of parts of a set: the boxes of the whole set, whose batch is one"""
 
     def __getitem__(self, node: Node) -> Interval:
         return self.intervals[node]
@@ -62,7 +63,9 @@ class Boxes:
         return node in self.intervals
 
     def facts(self, node: Node) -> tuple[object, ...]:
-        """All that the relaxation of a node depends on, as objects: the same objects mean the same relaxation."""
+        """All objects that the relaxation of a node depends on: if they are the same objects, the relaxation is the
+        same.
+        """
         inputs = node.inputs
         return (
             *(self.intervals[i] for i in inputs),
@@ -72,21 +75,22 @@ class Boxes:
         )
 
     def with_interval(self, node: Node, interval: Interval) -> Boxes:
-        """With the first interval of a node; ends that rounding crossed change places."""
+        """The boxes with the first interval of a node; lower and upper ends that crossed by rounding are swapped."""
         return self._with_met(node, interval, interval)
 
     def tightened(self, node: Node, interval: Interval) -> Boxes:
-        """With a node's interval met with another sound one; it never widens. NaN in either gives NaN.
+        """The boxes with a node's interval intersected with another sound one; NaN in either gives NaN.
 
-        Where the other one is what is left, it is taken itself: relaxations that were made from it can be used again.
+        If the intersection equals the other interval, that object itself is stored, so that relaxations made from it
+        are reused.
         """
         return self._with_met(node, self.intervals[node], interval)
 
     def inspected(self, node: Node) -> Boxes:
-        """With a problem noted for every input whose interval at a node is not finite."""
+        """The boxes with a problem noted for every input at which the node's interval is not finite."""
         found = []
         lower, upper = self.intervals[node]
-        if bool((upper - lower).isfinite().all()):  # then both are
+        if bool((upper - lower).isfinite().all()):  # then both ends are finite
             return self
         for text, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
             bad = (test(lower) | test(upper)).flatten(1).any(1)
@@ -95,7 +99,7 @@ class Boxes:
         return dataclasses.replace(self, problems=(*self.problems, *found)) if found else self
 
     def with_centred(self, node: Node, user: Node, rows: CentredRows) -> Boxes:
-        """With bounds of a node's rows less their means, if all are finite for the whole batch; else without them."""
+        """The boxes with bounds of a node's rows minus their means; without them if any bound is not finite."""
         box = rows.box
         problems = self._crossing(node, box, box)
         known = dict(self.centred)
@@ -104,7 +108,11 @@ class Boxes:
         return dataclasses.replace(self, centred=known, problems=(*self.problems, *problems))
 
     def with_generators(self, index: GraphIndex, node: Node, generators: Generators) -> Boxes:
-        """With a node's generators; users that have all they want summarise them, and what nobody needs is dropped."""
+        """The boxes with a node's generators.
+
+        Users that now have all the generators they want summarise them; generators that no user still needs are
+        dropped.
+        """
         known = {**self.generators, node: generators}
         summaries = dict(self.summaries)
         for user in index.users(node):
@@ -123,11 +131,11 @@ class Boxes:
         return dataclasses.replace(self, generators=needed, summaries=summaries)
 
     def with_summary(self, node: Node, summary: object) -> Boxes:
-        """With what a node's relaxation needs of its inputs beyond their boxes."""
+        """The boxes with a summary of a node's inputs for its relaxation (`Summarising`)."""
         return dataclasses.replace(self, summaries={**self.summaries, node: summary})
 
     def with_learnt(self, other: Boxes) -> Boxes:
-        """With the summaries, centred rows, zonotopes and problems of other boxes of the same question."""
+        """The boxes with the summaries, centred rows, zonotopes and problems of other boxes of the same question."""
         return dataclasses.replace(
             self,
             summaries={**self.summaries, **other.summaries},
@@ -137,10 +145,10 @@ class Boxes:
         )
 
     def parts(self, count: int, intervals: Mapping[Node, Interval], inner: Mapping[Node, Interval]) -> Boxes:
-        """Boxes of `count` parts of the set, which is one input's: narrower intervals, (count, *shape) each.
+        """Boxes of `count` parts of the set of a single input, with narrower intervals, (count, *shape) each.
 
-        What is bounded over a part holds for every input of the set whose nodes lie in the part's intervals. Only
-        what reads a narrower interval is relaxed anew; everything else is shared with the whole.
+        A bound over a part's boxes holds for every input of the set at which the nodes lie in the part's intervals.
+        Only relaxations that read a narrower interval are made anew; all others are those of the whole set.
         """
         if self.batch != 1:
             raise InvalidValueError(f"the boxes have a batch of {self.batch}; only the set of one input has parts")
@@ -153,9 +161,11 @@ class Boxes:
         )
 
     def _with_met(self, node: Node, old: Interval, new: Interval) -> Boxes:
-        """With the intersection of two intervals of a node, and a problem if they cross by more than rounding."""
+        """The boxes with the intersection of two intervals of a node, and a problem if they are apart by more than
+        rounding.
+        """
         both = new if old is new else Interval(torch.maximum(old.lower, new.lower), torch.minimum(old.upper, new.upper))
-        if not bool((both.lower > both.upper).any()):  # nothing crosses; NaN stays
+        if not bool((both.lower > both.upper).any()):  # the ends are in order, or NaN
             if all(torch.equal(*ends) for ends in zip(both, new, strict=True)):
                 both = new
             return dataclasses.replace(self, intervals={**self.intervals, node: both})
@@ -165,7 +175,9 @@ class Boxes:
         )
 
     def _crossing(self, node: Node, old: Interval, new: Interval) -> tuple[Problem, ...]:
-        """A problem if two intervals of a node, or the ends of one, cross by more than rounding, for some input."""
+        """A problem if two intervals of a node do not meet, by more than rounding, at some input; or if lower exceeds
+        upper.
+        """
         gap = torch.maximum(old.lower, new.lower) - torch.minimum(old.upper, new.upper)
         size = torch.maximum(old.magnitude, torch.ones_like(gap))
         crossed = (gap > CROSSING[gap.dtype] * size).flatten(1).any(1)
@@ -176,7 +188,7 @@ class Boxes:
 
 
 def by_intervals(node: Node, intervals: Mapping[Node, Interval]) -> Interval:
-    """A node's interval by interval arithmetic from its inputs' intervals, rounded outward."""
+    """A node's interval by interval arithmetic over its inputs' intervals, rounded outward."""
     box = node.op.interval(*(intervals[i] for i in node.inputs))
     share = OUTWARD.get(box.lower.dtype, 0.0)
     if share == 0 or not node.inputs or node.op.rearranges:

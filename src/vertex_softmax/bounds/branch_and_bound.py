@@ -1,14 +1,14 @@
-"""Branch and bound: where one bound is not enough, split the set until the bounds of all parts are.
+"""Branch and bound: split the input set into parts until the bounds of all parts are above the goal.
 
-Invariant: the parts of every split cover what was split, and a part's bound is never below that of what it is a part
-of. So the least bound over all parts is a lower bound over the whole set at any time, and never falls.
+Invariant: both parts of a split together cover what was split, and a part's bound is never below that of the part it
+was split from. So the least bound over all parts is a lower bound over the whole set at any time, and never falls.
 
-A part is an objective and the splits on the way to it: number k of node z is ≥ c, or ≤ c. Both parts of a split hold
-the point c itself. The splits cut the boxes of what they are on (splits.py), their multipliers are optimised with all
-other free parameters from the parent's values on, and every box that is not cut is the whole set's.
+A part belongs to one objective and is described by its splits: number k of node z is ≥ c, or ≤ c. Both sides of a split
+contain the point c. Splits cut the boxes of their nodes (splits.py); all other boxes are those of the whole set. The
+multipliers of the cuts are optimised together with all other free parameters, starting from the parent's values.
 
-What to split is asked of the bound (candidates.py); the few most promising splits are tried. From time to time descents
-begin at the minimisers of the worst parts' bounds (tree_attack.py): a counterexample that is found late counts too.
+Each backward pass tells which numbers cost its bound most (candidates.py); the few most promising splits are tried.
+From time to time attacks start at the inputs where the bounds of the worst parts are least (tree_attack.py).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
 
 SHOWN = 3
-"""At most how many inputs of a batch of parts are shown to `accept`."""
+"""How many inputs of a batch of parts are passed to `accept`, at most."""
 TOGETHER = 1 << 20
-"""About how many numbers parts that are bounded together have, in all nodes."""
+"""About how many numbers, in all nodes, the parts of one batch have together."""
 SMALL = 1 << 13
-"""A network with at most so many numbers in all nodes has `Rules.sums` in every survey, and every part optimises
-all that is free."""
+"""In a network with at most this many numbers in all nodes, every survey uses `Rules.sums` and every part optimises all
+free parameters."""
 TRIED = 4
-"""How many times as many parts are surveyed together as are ascended together: a survey needs no gradients."""
+"""A batch of a survey has this many times as many parts as one of an ascent, because a survey needs no gradients."""
 AGAIN = 4
-"""By how much the steps of an ascent are smaller when it goes on over fitted boxes."""
+"""An ascent that is continued over fitted boxes starts with steps this many times smaller."""
 
 __all__ = [
     "Accept",
@@ -71,12 +71,12 @@ __all__ = [
 def branch_and_bound(
     question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers | None = None
 ) -> Outcome:
-    """Bound objectives over the set of a question with one input, whose boxes are made."""
+    """Bound objectives over the set of a question, which has a single input; `boxes` are those of the whole set."""
     return BranchAndBound(question, boxes, aim, rules, search, watchers or Watchers()).grow(search.seconds)
 
 
 def inner_ranges(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, Interval]:
-    """The ranges of what ops compute on the way, before any split."""
+    """By node, the range of the quantity that its op computes inside (`InnerRange`), before any split."""
     return {
         node: node.op.inner_range(question.relaxations.context(node, boxes, rules))
         for node in question.index.nodes
@@ -85,7 +85,10 @@ def inner_ranges(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, I
 
 
 class BranchAndBound:
-    """The search under way."""
+    """The state of one search.
+
+    Parts wait in `frontier`. They are split and bounded in batches of `width`, those furthest below their goals first.
+    """
 
     def __init__(
         self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers
@@ -107,29 +110,30 @@ class BranchAndBound:
             if isinstance(node.op, Splittable) and node.op.splits_exactly
             for source in node.inputs
         }
-        """nodes whose splits leave the op that reads them linear"""
+        """nodes whose splits are exact: the op that reads the node becomes linear on both sides"""
         self.gains = Gains(search.reliable)
         self.shared_names = shared_names(question, boxes, self.rules) if numbers > SMALL else {}
-        """parameters that parts do not optimise again, by node; none in a small network, where they cost little"""
+        """by node, the names of the parameters that parts take from the whole set and do not optimise themselves; empty
+        in a small network, where optimising them costs little"""
         self.shared: dict[int, Choice] = {}
-        """by objective: their values, as the ascent on the whole set left them, (1, 1, ...)"""
+        """by objective: the values of these parameters, (1, 1, ...) each, as the ascent on the whole set left them"""
         self.fitted: dict[int, Boxes] = {}
-        """by objective: the boxes of the whole set, fitted to it (fitting.py)"""
+        """by objective: the boxes of the whole set, fitted to the objective (fitting.py)"""
         self.late = False
-        """whether the box was optimised that the last exact splits cut"""
+        """whether `_improve_box` has been called"""
         self.attack = TreeAttack(search.attack)
         self.bounded = 0
         self.passes = 0
         """how many bounds of parts were computed (`Outcome.passes`)"""
         self.seconds = 0.0
-        """what that took"""
+        """time that the search has taken, without attacks and callbacks"""
         self.told = 0.0
-        """seconds in which others heard of it"""
+        """time spent in the callback `Watchers.progress`"""
         self.witness: Tensor | None = None
         self.broken: int | None = None
 
     def grow(self, seconds: float | None) -> Outcome:
-        """Split, worst first, until nothing is open or a limit is reached."""
+        """Split the worst parts until none is open or a limit is reached."""
         begin, before = time.perf_counter(), self.attack.spent + self.told
         own = None if seconds is None else begin + seconds
         ends = [end for end in (self.deadline, own) if end is not None]
@@ -152,7 +156,7 @@ class BranchAndBound:
         return self._outcome(stopped)
 
     def _stopped(self) -> Stop | None:
-        """Why the search is to end now; None: it goes on."""
+        """The reason for which the search has to end now, or None."""
         if self.witness is not None:
             return Stop.WITNESS
         if not len(self.frontier):
@@ -163,14 +167,17 @@ class BranchAndBound:
         return Stop.MEMORY if self.frontier.bytes > most else None
 
     def _resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> Outcome:
-        """Go on with parts that were closed, of a search that is done: they have to be above higher goals now."""
+        """Open closed parts again, which now have to be above higher goals, and continue the search for some seconds.
+
+        Only for a search that has ended; the callbacks of its watchers are not called any more.
+        """
         self.watchers = dataclasses.replace(self.watchers, accept=lambda *_: False, progress=None, attack=None)
         own = [dataclasses.replace(part, choice=part.choice.without(self.shared_names)) for part in parts]
         self.frontier.reopen(own, goals)
         return self.grow(seconds)
 
     def _improve_box(self) -> None:
-        """Optimise the box of the last node with exact splits behind an attention, over the whole set, once."""
+        """Optimise, once, the box over the whole set of the last node with exact splits behind an attention."""
         self.late = True
         index = self.question.index
         nodes = [node for node in index.nodes if node in self.exact and index.has_attention(node)]
@@ -181,7 +188,7 @@ class BranchAndBound:
         kept = None if record is None else AscendedEntries(nodes[-1])
         box = ascended_box(self.question, self.boxes, nodes[-1], rules, self.search.boxes, kept)
         better = self.boxes.tightened(nodes[-1], box)
-        if len(better.problems) > len(self.boxes.problems):  # the two boxes contradict each other: neither is trusted
+        if len(better.problems) > len(self.boxes.problems):  # two bounds contradict each other: trust neither
             return
         self.boxes = better
         if record is not None and kept is not None:
@@ -189,10 +196,10 @@ class BranchAndBound:
         self.fitted = {objective: boxes.tightened(nodes[-1], box) for objective, boxes in self.fitted.items()}
 
     def _advance(self, count: int, work: Callable[[list[Part]], list[Part]]) -> None:
-        """Put what `work` makes of the worst parts in their place; if it does not come to an end, they stay."""
+        """Replace the worst parts by what `work` makes of them; if `work` runs out of time, they stay."""
         begin = time.perf_counter()
         taken = self.frontier.gather(count)
-        if self.fitted and taken:  # parts of one objective share its boxes
+        if self.fitted and taken:  # a batch over fitted boxes has one objective
             taken = [part for part in taken if part.objective == taken[0].objective]
         self.frontier.replace(taken, work(taken))
         self.attack.note_work(time.perf_counter() - begin)
@@ -205,7 +212,7 @@ class BranchAndBound:
             self.told += time.perf_counter() - now
 
     def _attack(self, *, last: bool = False) -> None:
-        """Descend from the minimisers of the worst open parts, if it is time to."""
+        """Let the watcher's attack descend from the minimisers of the worst open parts, if an attack is due."""
         attack = self.watchers.attack
         if attack is None or self.witness is not None or not self.attack.is_due(last=last):
             return
@@ -221,11 +228,11 @@ class BranchAndBound:
         self.attack.note(time.perf_counter() - begin)
 
     def _minimisers(self, parts: list[Part]) -> Tensor:
-        """Where the bound of each part, linear in the input, is least over the whole set: (n, *input shape)."""
+        """For each part, the input of the whole set at which its linear bound is least: (n, *input shape)."""
         return self.question.index.as_input(self._linear(parts).minimise(self.question.region)[1]).squeeze(1)
 
     def _linear(self, parts: list[Part]) -> LinearBound:
-        """The linear bound of each part, with its own parameters."""
+        """The linear bound of each part with the part's own parameters."""
         made, objective, choice = self._boxes_of(parts), self._objective(parts), self._choice_of(parts)
         question = self.question.on_parts()
         return backward(question, made.boxes, objective, self.survey_rules, choice.beside(self._shared_of(parts)))
@@ -248,7 +255,7 @@ class BranchAndBound:
         )
 
     def _split(self, parts: list[Part]) -> list[Part]:
-        """Both children of every part, by the best of its candidates."""
+        """Both children of every part, made by the best of the part's candidates."""
         tries = [self._to_try(part) for part in parts]
         children = [
             child for part, each in zip(parts, tries, strict=True) for one in each for child in part.children(one)
@@ -267,9 +274,9 @@ class BranchAndBound:
         return chosen
 
     def _to_try(self, part: Part) -> Sequence[Candidate]:
-        """The candidates to try, the most promising first; one alone if it is relied on.
+        """The candidates to try, the most promising first; only one if it is exact and its expected gain is reliable.
 
-        After a split that is not exact both children are optimised anyway: beside that trials cost little.
+        After a split that is not exact both children are optimised anyway, and trials cost little in comparison.
         """
 
         def promise(candidate: Candidate) -> float:
@@ -281,16 +288,16 @@ class BranchAndBound:
         return ranked[: 1 if relied else self.search.tried]
 
     def _is_exact(self, split: Split | Candidate) -> bool:
-        """Whether a split leaves the op that reads the number linear on both sides, or is of an inner number."""
+        """Whether a split is of an inner number, or leaves the op that reads the number linear on both sides."""
         return split.inner or split.node in self.exact
 
     def _promise(self, bounds: Sequence[float], objective: int) -> float:
-        """How good a split with these two bounds is: the worse counts most; beyond the goal nothing does."""
+        """How good a split is by the bounds of its sides: the worse one counts most, anything above the goal 0."""
         short = sorted(min(0.0, bound - self.frontier.goals[objective]) for bound in bounds)
         return short[0] + 0.1 * short[1]
 
     def _bound(self, parts: list[Part]) -> list[Part]:
-        """The parts, those optimised whose turn it is; closed ones are recorded, and their parameters dropped."""
+        """The parts, bounded and stored: each part that is due (`_ascent_of`) has its free parameters optimised."""
         self.bounded += len(parts)
         still = [part for part in parts if not self.frontier.is_closed(part)]
         ascents = [self._ascent_of(part) for part in still]
@@ -303,7 +310,9 @@ class BranchAndBound:
         return self._stored(done)
 
     def _stored(self, parts: list[Part]) -> list[Part]:
-        """The parts as the frontier keeps them: in single precision, closed ones without their parameters."""
+        """The parts as the frontier keeps them, with parameters in single precision; closed ones are recorded and lose
+        theirs.
+        """
         stored = [dataclasses.replace(part, choice=part.choice.map(_single)) for part in parts]
         if self.watchers.record is not None:
             for part in stored:
@@ -314,16 +323,16 @@ class BranchAndBound:
         ]
 
     def _ascent_of(self, part: Part) -> Ascent | None:
-        """How a part's parameters are to be optimised; None: not this time."""
+        """The ascent that is due for a part's parameters; None: they are not optimised this time."""
         search, splits = self.search, part.splits
         if not splits:
             return search.root
-        if not part.candidates:  # nothing left to split: the last chance
+        if not part.candidates:  # nothing left to split, so a longer ascent is the last chance
             return dataclasses.replace(search.ascent, steps=search.root.steps)
         return None if self._is_exact(splits[-1]) and len(splits) % search.every else search.ascent
 
     def _ascended(self, parts: list[Part], ascent: Ascent) -> list[Part]:
-        """The parts with their free parameters optimised."""
+        """The parts with their free parameters optimised, and with new candidates unless all are closed."""
         made, objective = self._boxes_of(parts), self._objective(parts)
         limits = self._goals(parts).unsqueeze(1)
         choice, fixed = self._choice_of(parts), self._shared_of(parts)
@@ -336,7 +345,7 @@ class BranchAndBound:
             dataclasses.replace(part, bound=max(bound, part.bound)) for part, bound in zip(parts, bounds, strict=True)
         ]
         chosen = [_Surveyed(part, done.choice, k).with_choice() for k, part in enumerate(parts)]
-        if done.bound.isnan().logical_or(done.bound > limits).all():  # nothing left to ask
+        if done.bound.isnan().logical_or(done.bound > limits).all():  # each part is closed, or has no bound
             return chosen
         if not parts[0].splits and not self.fitted:
             chosen = self._fit(chosen, ascent)
@@ -344,14 +353,19 @@ class BranchAndBound:
         return [each.with_choice() for each in self._surveyed(parts)]
 
     def _fit(self, wholes: list[Part], ascent: Ascent) -> list[Part]:
-        """Whole sets with all their parameters: fit each objective's boxes, and go on with the ascent over these."""
+        """Fit the boxes of each objective to it, and continue its ascent over them.
+
+        wholes: for each objective the part that is the whole set, with all of its parameters.
+        """
         found = [whole if self.frontier.is_closed(whole) else self._fitted(whole, ascent) for whole in wholes]
         for whole in found:
             self.shared[whole.objective] = whole.choice.only(self.shared_names)
         return found
 
     def _fitted(self, whole: Part, ascent: Ascent) -> Part:
-        """The whole set for one objective, over boxes fitted to it; as it is where nothing can be fitted."""
+        """The whole set for one objective, its ascent continued over fitted boxes; unchanged where nothing can be
+        fitted.
+        """
         question, objective = self.question.on_parts(), self._objective([whole])
         functionals = functionals_of(question, self.boxes, objective, self.rules, whole.choice)
         if self.watchers.record is not None:
@@ -367,7 +381,7 @@ class BranchAndBound:
         return dataclasses.replace(whole, bound=max(whole.bound, _or_none(float(done.bound))), choice=done.choice)
 
     def _surveyed(self, parts: list[Part]) -> list[_Surveyed]:
-        """One backward pass over each part: its bound, the multiplier of its last split, and what to split next."""
+        """One backward pass over each part: its bound, the multiplier of its last split, and new candidates."""
         done: list[_Surveyed] = []
         for begin in range(0, len(parts), TRIED * self.width):
             done += self._survey(parts[begin : begin + TRIED * self.width])
@@ -406,7 +420,7 @@ class BranchAndBound:
         return self.objectives.new_tensor([self.frontier.goals[part.objective] for part in parts])
 
     def _choice_of(self, parts: list[Part]) -> Choice:
-        """The parts' parameters beside each other, and the target of every last split that is new."""
+        """The parts' parameters stacked to one batch, with the target of every last split that is new."""
         if not any(part.choice for part in parts):
             return Choice()
         choice = stacked([part.choice for part in parts], self.objectives.dtype)
@@ -425,7 +439,7 @@ class BranchAndBound:
         return Choice(choice.parameters, multipliers, targets)
 
     def _shared_of(self, parts: Sequence[Part]) -> Choice:
-        """What the parts do not optimise themselves: (1, 1, ...) if it is the same for all, else (parts, 1, ...)."""
+        """The parameters that parts do not optimise: (1, 1, ...) for one objective, else (parts, 1, ...)."""
         objectives = list(dict.fromkeys(part.objective for part in parts))
         if not self.shared_names or any(each not in self.shared for each in objectives):
             return Choice()
@@ -434,11 +448,13 @@ class BranchAndBound:
         return stacked([self.shared[part.objective] for part in parts], self.objectives.dtype)
 
     def _complete(self, part: Part) -> Part:
-        """The part with what it shares with others among its parameters."""
+        """The part with the parameters that it shares with other parts among its own."""
         return dataclasses.replace(part, choice=part.choice.beside(self._shared_of([part]).map(_single)))
 
     def _look_for_witness(self, values: dict[Node, Tensor], objective: Objective, parts: list[Part]) -> None:
-        """Whether an objective is not above its goal at one of the inputs of these values, the worst first."""
+        """Set the witness if an objective is not above its goal at one of the inputs of these values; try the worst
+        first.
+        """
         graph = self.question.graph
         A = objective.coefficients.A.squeeze(1)
         short = (A * values[graph.output]).flatten(1).sum(-1) - self._goals(parts)
@@ -451,7 +467,7 @@ class BranchAndBound:
 
 
 class _Surveyed(NamedTuple):
-    """A part, and where its parameters are in those of the batch it was surveyed in."""
+    """A part, and the row of its parameters in the batch that it was surveyed in."""
 
     part: Part
     batch: Choice
@@ -464,10 +480,12 @@ class _Surveyed(NamedTuple):
 
 
 def _single(value: Tensor) -> Tensor:
-    """A copy in single precision, apart from the batch it was computed in: any value of a parameter is sound."""
+    """A copy in single precision that does not keep its batch alive; rounding is harmless, any parameter value is
+    sound.
+    """
     return value.to(torch.float32, copy=True)
 
 
 def _or_none(bound: float) -> float:
-    """A bound that could not be computed is −inf."""
+    """The bound, or −inf if it could not be computed (NaN)."""
     return -math.inf if math.isnan(bound) else bound

@@ -1,8 +1,9 @@
-"""What to split next: numbers whose intervals cost a bound most.
+"""What to split next: the numbers whose intervals cost a bound most.
 
-At the input where a backward pass has its least value, every op says for each number of its input how much the linear
-bound may lose because it knows that number only by its interval (`Splittable.bend`), and likewise for what it computes
-on the way (`InnerLoss.inner_loss`). Any choice is sound; a good one makes the tree small.
+The costs are evaluated at the input where the linear bound of a backward pass is least. For each number that an op
+reads, `Splittable.bend` tells how much the bound may lose because that number is known only by its interval;
+`InnerLoss.inner_loss` does the same for quantities that an op computes inside. Any candidate is sound to split; good
+ones make the tree small.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from vertex_softmax.ops.rules import Rules
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """What may be split: number `place` of a node, flattened, at a point."""
+    """A number that may be split: the entry with flat index `place` of a node, at the value `point`."""
 
     node: Node
     place: int
     point: float
     slope: float
-    """the bound's coefficient on that number"""
+    """the linear bound's coefficient on that number"""
     cost: float = 0.0
-    """what the bound may lose because it knows the number only by its interval"""
+    """how much the bound may lose because the number is known only by its interval"""
     inner: bool = False
-    """whether the number is not one of the node's value but one that its op computes on the way"""
+    """whether the number is not an entry of the node's value but one that its op computes inside (`InnerRange`)"""
 
 
 class _Ranking:
-    """The numbers that cost most, for each of a batch of parts, over all nodes."""
+    """The `most` numbers with the largest cost over all nodes, for each of `count` parts."""
 
     def __init__(self, count: int, most: int) -> None:
         self.count, self.most = count, most
@@ -47,14 +48,14 @@ class _Ranking:
         self.columns: list[tuple[Tensor, ...]] = []
 
     def add(self, node: Node, cost: Tensor, point: Tensor, slope: Tensor, *, inner: bool) -> None:
-        """Add a node's numbers: each tensor (parts or 1, numbers)."""
+        """Add a node's numbers: cost, point and slope are (parts or 1, numbers) each."""
         cost, point, slope = (x.expand(self.count, -1) for x in (cost, point, slope))
         best = torch.where(cost.isfinite(), cost, torch.zeros_like(cost)).topk(min(self.most, cost.shape[1]), dim=1)
         self.columns.append((best.values, best.indices, *(x.gather(1, best.indices) for x in (point, slope))))
         self.nodes += [(node, inner)] * best.indices.shape[1]
 
     def candidates(self) -> list[tuple[Candidate, ...]]:
-        """For each part, those that cost most first."""
+        """For each part its candidates with a positive cost, the largest cost first."""
         if not self.columns:
             return [()] * self.count
         cost, place, point, slope = (torch.cat(column, 1) for column in zip(*self.columns, strict=True))
@@ -75,14 +76,16 @@ class _Ranking:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Survey:
-    """A pass over a batch of parts, and the values of all nodes where each part's bound is least."""
+    """A backward pass over a batch of parts, and the values of all nodes at the inputs where the parts' bounds are
+    least.
+    """
 
     boxes: Boxes
     rules: Rules
     linear: LinearBound
-    """with its steps"""
+    """the result of the pass, with its steps"""
     values: Mapping[Node, Tensor]
-    """of all nodes, (parts, *shape)"""
+    """by node, (parts, *shape)"""
 
 
 def candidates(
@@ -90,7 +93,7 @@ def candidates(
 ) -> list[tuple[Candidate, ...]]:
     """At most `most` candidates for each part.
 
-    `inner`: the ranges, before any split, of what ops compute on the way.
+    `inner`: by node, the range before any split of what its op computes inside.
     """
     boxes, values = survey.boxes, survey.values
     ranking = _Ranking(boxes.batch, most)

@@ -1,6 +1,7 @@
-"""What is free in a bound, and what it was set to: parameters of relaxations, and multipliers of boxes.
+"""The values of what is free in a bound: parameters of relaxations, and multipliers of boxes.
 
-The ascent makes a `Choice`, branch and bound hands it from a part to its children, a certificate records it.
+Invariant: every value of a parameter and every non-negative multiplier gives a sound bound, so no choice need be
+trusted. The ascent makes a `Choice`, branch and bound hands it from a part to its children, a certificate records it.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ Values = Mapping[str, Tensor]
 
 
 class Multipliers(NamedTuple):
-    """β, γ ≥ 0 of the two sides z ≥ l and z ≤ u of a node's box, (batch, S, *shape) each.
+    """The multipliers β ≥ 0 of z ≥ l and γ ≥ 0 of z ≤ u, the two sides of a node's box; (batch, S, *shape) each.
 
-    For z in its box f(z) ≥ f(z) − β·(z − l) − γ·(u − z): these are the β of β-CROWN. Where the box was cut by a split,
-    this is how the cut reaches what lies before it.
+    For z in its box, f(z) ≥ f(z) − β·(z − l) − γ·(u − z). These are the β of β-CROWN: through them a box that was cut
+    by a split improves the coefficients on all nodes before it.
     """
 
     at_least: Tensor
     at_most: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Multipliers:
-        """The same change made to both."""
+        """The multipliers with the same function applied to both sides."""
         return Multipliers(change(self.at_least), change(self.at_most))
 
 
 class Targets(NamedTuple):
-    """What the coefficients on a node should become, NaN where they may be anything; (batch, S, *shape) each.
+    """Values that the coefficients on a node shall reach, NaN where there is none; (batch, S, *shape) each.
 
-    The multiplier of the lower side grows until the coefficient is no more than `at_least`, that of the upper side
-    until it is no less than `at_most`.
+    The multiplier of the lower side is increased until the coefficient is at most `at_least`, that of the upper side
+    until the coefficient is at least `at_most`.
     """
 
     at_least: Tensor
@@ -46,25 +47,25 @@ class Targets(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Choice:
-    """Values for what is free in a backward pass; what is not named has its default."""
+    """Values of free parameters and multipliers for a backward pass; all other parameters have their defaults."""
 
     parameters: Mapping[Node, Values] = dataclasses.field(default_factory=dict)
     multipliers: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
     targets: Mapping[Node, Targets] = dataclasses.field(default_factory=dict)
-    """used by one pass to find multipliers; never stored"""
+    """used by a single pass to set multipliers; never stored"""
 
     def __bool__(self) -> bool:
         return bool(self.parameters or self.multipliers or self.targets)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Choice:
-        """The same change made to every parameter and multiplier; without the targets."""
+        """The choice with the same function applied to every parameter and multiplier; the targets are left out."""
         parameters = {
             node: {name: change(value) for name, value in values.items()} for node, values in self.parameters.items()
         }
         return Choice(parameters, {node: sides.map(change) for node, sides in self.multipliers.items()})
 
     def beside(self, other: Choice) -> Choice:
-        """With the parameters of another choice added, which has none of this one's."""
+        """The choice with the parameters of another one added; the two have no parameter in common."""
         if not other.parameters:
             return self
         parameters = {
@@ -74,7 +75,7 @@ class Choice:
         return dataclasses.replace(self, parameters=parameters)
 
     def without(self, names: Mapping[Node, Collection[str]]) -> Choice:
-        """Without the named parameters of each node."""
+        """The choice without the named parameters of each node."""
         parameters = {
             node: {name: value for name, value in values.items() if name not in names.get(node, ())}
             for node, values in self.parameters.items()
@@ -82,7 +83,7 @@ class Choice:
         return dataclasses.replace(self, parameters={node: values for node, values in parameters.items() if values})
 
     def only(self, names: Mapping[Node, Collection[str]]) -> Choice:
-        """The named parameters of each node alone, without multipliers."""
+        """Only the named parameters of each node, and no multipliers."""
         parameters = {
             node: {name: value for name, value in values.items() if name in names.get(node, ())}
             for node, values in self.parameters.items()
@@ -90,9 +91,9 @@ class Choice:
         return Choice({node: values for node, values in parameters.items() if values})
 
     def multipliers_at(self, node: Node, coefficients: Tensor | None) -> Multipliers:
-        """The multipliers of a node's box, given the coefficients (batch, S, *shape) that have arrived there.
+        """The multipliers of a node's box, increased as far as its targets ask.
 
-        The coefficients are needed only where the node has targets.
+        coefficients: (batch, S, *shape), those that have arrived at the node; needed only if it has targets.
         """
         least, most = self.multipliers[node].map(lambda x: x.clamp(min=0))
         if node in self.targets and coefficients is not None:
@@ -104,19 +105,19 @@ class Choice:
 
     @property
     def bytes(self) -> int:
-        """What the parameters and multipliers take."""
+        """How many bytes the parameters and multipliers take."""
         sizes = [value.nbytes for values in self.parameters.values() for value in values.values()]
         return sum(sizes) + sum(side.nbytes for sides in self.multipliers.values() for side in sides)
 
 
 DEFAULT = Choice()
-"""Every parameter at its default, no multipliers."""
+"""Every parameter has its default, and there are no multipliers."""
 
 
 def stacked(choices: list[Choice], dtype: torch.dtype) -> Choice:
-    """Choices (1, 1, ...) of several parts beside each other, (parts, 1, ...).
+    """The choices (1, 1, ...) of several parts stacked to (parts, 1, ...).
 
-    A value that one lacks is 0, not its default: as sound as any other.
+    A parameter or multiplier that a choice lacks becomes 0, not its default, which is as sound as any other value.
     """
     names = {
         (node, name): value

@@ -1,11 +1,11 @@
-"""Coefficients of many objectives on one node, dense or diagonal along a dimension.
+"""Coefficients of many objectives on one node, stored densely or diagonally along a dimension.
+
+Invariant: `Coefficients(A, t)` stands for the dense coefficients of S · n objectives, where n is the size of dimension
+t. Objective (s, i), which has number s · n + i, has the entries of A[:, s] at index i of dimension t, and 0 elsewhere.
 
 Objectives that differ only in which token they look at (every pre-activation of a layer, every row of scores) have
-coefficients at that token alone until an attention mixes the tokens. Stored diagonally, they cost no more than one
-token's.
-
-Invariant: `Coefficients(A, t)` stands for the dense coefficients of the objectives (s, i), numbered s · n + i, whose
-entries at index i of dimension t are A[:, s] there, and 0 elsewhere.
+non-zero coefficients at that token alone, until an attention mixes the tokens. Stored diagonally, the coefficients for
+all tokens take as much memory as dense ones for a single token.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from vertex_softmax.ops.contract import Step
 
 
 class Coefficients(NamedTuple):
-    """A (batch, S, *shape); `diagonal` is the diagonal dimension within the shape, None if A is dense."""
+    """Coefficients A (batch, S, *shape) on a node; `diagonal` is a dimension of the shape, or None if A is dense."""
 
     A: Tensor
     diagonal: int | None = None
 
     @property
     def objectives(self) -> int:
-        """How many objectives these are: S, or S · n if they are diagonal."""
+        """The number of objectives: S, or S · n if the coefficients are diagonal."""
         count = self.A.shape[1]
         return count if self.diagonal is None else count * self.A.shape[2 + self.diagonal]
 
     def dense(self) -> Tensor:
-        """(batch, S, *shape), or from a diagonal (batch, S · n, *shape)."""
+        """The dense coefficients, (batch, S, *shape), or of diagonal ones (batch, S · n, *shape)."""
         if self.diagonal is None:
             return self.A
         n = self.A.shape[2 + self.diagonal]
@@ -43,19 +43,19 @@ class Coefficients(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """Linear functions Σ A·node of one node's value, each to be bounded from below."""
+    """Linear functions Σ A·node of one node's value, each of which is to be bounded from below."""
 
     node: Node
     coefficients: Coefficients
 
     @staticmethod
     def dense(node: Node, A: Tensor) -> Objective:
-        """From coefficients (batch, S, *shape of the node)."""
+        """An objective from dense coefficients (batch, S, *shape of the node)."""
         return Objective(node, Coefficients(A))
 
 
 def total(parts: Sequence[Coefficients]) -> Coefficients:
-    """The sum of coefficients on one node: diagonal if all are along the same dimension, else dense."""
+    """The sum of coefficients on one node: diagonal if all are diagonal along the same dimension, else dense."""
     kinds = {part.diagonal for part in parts}
     if len(kinds) == 1:
         whole = parts[0].A
@@ -75,10 +75,10 @@ def total(parts: Sequence[Coefficients]) -> Coefficients:
 
 
 def fitting(node: Node, parts: Sequence[Coefficients]) -> list[Coefficients]:
-    """The coefficients on a node in the form its op takes.
+    """The coefficients on a node in the forms that its op accepts.
 
-    An affine op takes them one kind at a time, any other op their sum; they are dense where the op cannot carry the
-    diagonal.
+    An affine op gets one sum for each kind of storage, any other op a single sum. Coefficients are made dense where the
+    op cannot carry their diagonal to its inputs.
     """
     pieces = list(parts) if node.op.affine else [total(parts)]
     if len(pieces) > 1:
@@ -94,7 +94,7 @@ def fitting(node: Node, parts: Sequence[Coefficients]) -> list[Coefficients]:
 
 
 def hand_on(step: Step, node: Node, given: Coefficients, waiting: dict[Node, list[Coefficients]]) -> None:
-    """Add the coefficients of a step to what waits at the node's inputs."""
+    """Append a step's coefficients on the node's inputs to `waiting`, which collects them for each node."""
     carried = node.op.carries_diagonal(given.diagonal, node.shape) if given.diagonal is not None else None
     for i, A, diagonal in zip(node.inputs, step.coefficients, carried or (None,) * len(node.inputs), strict=True):
         if A is not None:
@@ -102,7 +102,9 @@ def hand_on(step: Step, node: Node, given: Coefficients, waiting: dict[Node, lis
 
 
 def diagonal_dimension(shape: tuple[int, ...]) -> int | None:
-    """The dimension along which unit objectives are stored diagonally: the longest except the last."""
+    """The dimension along which unit objectives are stored diagonally: the longest but the last; None if that has size
+    1.
+    """
     sizes = shape[:-1]
     if not sizes or max(sizes) == 1:
         return None
@@ -110,5 +112,7 @@ def diagonal_dimension(shape: tuple[int, ...]) -> int | None:
 
 
 def _diagonal_of(spread: Tensor, dimension: int) -> Tensor:
-    """The view (batch, S, rest..., n) of (batch, S, n, *shape) where the objective's index is the dimension's."""
+    """The view (batch, S, rest..., n) of (batch, S, n, *shape) in which the objective's index equals that of the
+    dimension.
+    """
     return torch.diagonal(spread, dim1=2, dim2=3 + dimension)

@@ -1,7 +1,8 @@
-"""Which numbers of a network depend on inputs that move.
+"""Which numbers of a network depend on the numbers of the input that move.
 
 Invariant: a number that is not marked has the same value, in real arithmetic, for any two inputs that differ only in
-numbers that are marked in the input. Every rule follows what an op reads; what has no rule depends on all it is given.
+marked numbers of the input. There is a rule for each op whose outputs read only some inputs; the outputs of any other
+op are all marked if any of its inputs is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from vertex_softmax.ops.softmax import MaskedSoftmax, Softmax
 
 
 def moving_numbers(graph: Graph, moves: Tensor) -> dict[Node, Tensor]:
-    """For every node which of its numbers may change, (*shape), if those of the input change where `moves` is True."""
+    """By node, which of its numbers may change, (*shape) bool, if the input's numbers change only where `moves` is
+    True.
+    """
     found = {graph.input: moves}
     for node in graph.nodes():
         if node is not graph.input:
@@ -58,7 +61,7 @@ def _of(node: Node, given: list[Tensor], moves: Tensor) -> Tensor:
 
 
 def _seen(op: MaskedSoftmax, scores: Tensor) -> Tensor:
-    """Which keys a row reads, shaped like the scores: all but those whose score is −∞."""
+    """Which keys each row reads, shaped like the scores: all but those that the mask sets to −∞."""
     if op.mask is None:
         return torch.ones_like(scores)
     hidden = op.mask if op.penalty is None else op.mask & (op.penalty == 0)

@@ -1,6 +1,6 @@
-"""Exact ranges where the input set has finitely many words: of affine nodes, and of products of two such nodes.
+"""Exact ranges over sets of word choices: of affine nodes, and of products of two such nodes.
 
-Invariant: the interval returned holds every value of the node over the input set, rounded outward.
+Invariant: the interval returned contains every value of the node over the input set, and is rounded outward.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from vertex_softmax.sets.choice_region import ChoiceRegion
 
 
 def exact_range(question: Question, node: Node) -> Interval | None:
-    """The range of a node over choices of words, if it is known; None where nothing is gained."""
+    """The exact range of a node over choices of words; None where it is not known, or no better than the node's
+    inputs'.
+    """
     if not isinstance(question.region, ChoiceRegion) or isinstance(node.op, (Constant, Moving)):
         return None
     if isinstance(node.op, MatMul):

@@ -1,4 +1,4 @@
-"""What the parts of a set share, for one objective: boxes fitted to it, and which free parameters keep their values.
+"""What the parts of a set share for one objective: boxes fitted to it, and parameters that parts do not optimise.
 
 Invariant: the boxes returned hold for the same inputs as those given, whatever the objective and the choice.
 """
@@ -21,7 +21,7 @@ from vertex_softmax.ops.rules import Rules
 
 
 def shared_names(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, tuple[str, ...]]:
-    """By node, the free parameters that parts of a set do not optimise again (`Relaxation.shared`)."""
+    """By node, the names of the free parameters that parts of a set take from the whole set (`Relaxation.shared`)."""
     bent = [node for node in question.index.nodes if node.inputs and not node.op.affine]
     made = {node: question.relaxations.of(node, boxes, rules) for node in bent}
     found = {node: tuple(name for name in each.parameters() if name in each.shared) for node, each in made.items()}
@@ -31,7 +31,7 @@ def shared_names(question: Question, boxes: Boxes, rules: Rules) -> dict[Node, t
 def functionals_of(
     question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice
 ) -> dict[Node, Tensor]:
-    """By attention, what one dense objective asks of its values, (..., n, d)."""
+    """By attention, the coefficients η (..., n, d) that the pass of one dense objective has on its output rows."""
     found = {}
     for each in backward(question, boxes, objective, rules, choice, Wanted(steps=True)).steps:
         if isinstance(each.node.op, Attention):
@@ -42,9 +42,9 @@ def functionals_of(
 
 
 def fitted_boxes(boxes: Boxes, functionals: Mapping[Node, Tensor]) -> Boxes | None:
-    """Boxes of one input's set with the ellipsoids of attentions' values fitted to functionals (`functionals_of`).
+    """The boxes of a single input's set with the ellipsoids of attentions' values fitted to functionals.
 
-    None if there is no ellipsoid that can be fitted.
+    None if no ellipsoid can be fitted.
     """
     made = boxes
     for node, eta in functionals.items():

@@ -1,7 +1,7 @@
-"""The open parts of a set in branch and bound, and what is known of the closed ones.
+"""The open parts of a set in branch and bound, and the least bounds of its closed parts.
 
-Invariant: for every objective the open parts and the closed ones together cover the set, and a part's bound holds on
-it. So the least bound over all parts is a lower bound over the whole set at any time.
+Invariant: for every objective the open parts and the closed parts together cover the set, and each part's bound holds
+on that part. So the least bound over all parts is a lower bound over the whole set at any time.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from vertex_softmax.bounds.splits import Split
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """A part of the set, and for one objective what was found there."""
+    """A part of the set, the inputs that satisfy all its splits, with one objective and its lower bound there."""
 
     objective: int
     splits: tuple[Split, ...] = ()
-    """on the way from the whole set to this part"""
+    """the splits that lead from the whole set to this part"""
     bound: float = -math.inf
     candidates: tuple[Candidate, ...] = ()
-    """what to split next, most promising first"""
+    """the numbers that may be split next, the most promising first"""
     choice: Choice = dataclasses.field(default_factory=Choice)
     """the part's own free parameters and multipliers, (1, 1, ...) each"""
     target: float | None = None
-    """the coefficient on the last split's number before the split, until its multiplier is set"""
+    """the bound's coefficient on the number of the last split before that split; set until the split has a
+    multiplier"""
     origin: int | None = None
-    """the number of the given part that it lies in, where branch and bound was given parts (subtrees.py)"""
+    """where branch and bound works on given parts (subtrees.py): the index of the given part in which this one lies"""
 
     def children(self, candidate: Candidate) -> tuple[Part, Part]:
-        """The two parts of a split: at least, and at most."""
+        """The two sides of a split by this candidate: the number is at least the point, or at most."""
         slope = candidate.slope
         size = abs(slope) if slope != 0 and math.isfinite(slope) else 1.0
         target = None if candidate.inner else slope
@@ -50,21 +51,21 @@ class Part:
 
 
 class Frontier:
-    """Open parts, the worst first; of closed parts only the least bound of each objective is kept."""
+    """The open parts in a heap, the one furthest below its goal first; of closed parts only the least bounds."""
 
     def __init__(self, goals: Sequence[float], known: Sequence[float], ended: list[Part] | None = None) -> None:
-        """`known`: bounds over the whole set. `ended`: gets every part that is closed from now on."""
+        """`known`: bounds of the objectives over the whole set. `ended` receives every part that is closed."""
         self.goals, self.ended = list(goals), ended
         self.closed = [bound if bound > goal else math.inf for bound, goal in zip(known, goals, strict=True)]
-        """the least bound of the parts that are above the goal, for each objective"""
+        """for each objective the least bound of its closed parts, +∞ if there are none"""
         self.exhausted: list[Part] = []
-        """open parts with nothing left to split"""
+        """open parts without a number that can be split"""
         self._order = itertools.count()
         whole = [Part(k, bound=bound) for k, bound in enumerate(known) if not bound > goals[k]]
         self._heap = [(self.shortfall(part), next(self._order), part) for part in whole]
 
     def __len__(self) -> int:
-        """How many parts can still be split."""
+        """The number of open parts that can still be split."""
         return len(self._heap)
 
     def is_closed(self, part: Part) -> bool:
@@ -72,23 +73,23 @@ class Frontier:
         return part.bound > self.goals[part.objective]
 
     def shortfall(self, part: Part) -> float:
-        """The part's bound less its goal."""
+        """The part's bound minus its goal: negative or 0 while the part is open."""
         return part.bound - self.goals[part.objective]
 
     def gather(self, count: int) -> list[Part]:
-        """The worst open parts; they stay in the frontier until `replace` puts others in their place."""
+        """The `count` worst open parts; they stay in the frontier until `replace` is called."""
         return [part for _, _, part in heapq.nsmallest(count, self._heap)]
 
     def replace(self, taken: Iterable[Part], made: Iterable[Part]) -> None:
-        """Put parts that cover the taken ones in their place."""
+        """Replace the parts `taken` by the parts `made`, which cover them."""
         gone = {id(part) for part in taken}
         self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]
         self._push(made)
 
     def reopen(self, parts: Iterable[Part], goals: Sequence[float]) -> None:
-        """Open parts that were closed, because they have to be above other goals now; of their bounds nothing is known.
+        """Open closed parts again, because they now have to be above other goals; their bounds are set to −∞.
 
-        The parts that nothing was left to split of are forgotten.
+        The frontier then consists of these parts alone: open parts that could not be split any more are forgotten.
         """
         self.goals, self.exhausted = list(goals), []
         opened = [dataclasses.replace(part, bound=-math.inf) for part in parts]
@@ -96,12 +97,12 @@ class Frontier:
         heapq.heapify(self._heap)
 
     def open_parts(self) -> list[Part]:
-        """All parts that are not above their goals."""
+        """All open parts: those whose bounds are not above their goals."""
         return [part for _, _, part in self._heap] + self.exhausted
 
     @property
     def bytes(self) -> int:
-        """What the parameters of the open parts take."""
+        """How many bytes the parameters of the open parts take."""
         return sum(part.choice.bytes for part in self.open_parts())
 
     def _push(self, parts: Iterable[Part]) -> None:

@@ -1,11 +1,11 @@
-"""What splits have gained so far in a tree, and what a split may be expected to gain.
+"""What splits have gained so far in a tree, and what a further split may be expected to gain.
 
 No bound depends on anything here: gains only decide what is split next.
 
-A candidate's cost says what a bound may lose at it (candidates.py). Each side of a tried split has gained some share of
-that cost; the mean share of a number's earlier trials, for each objective and side, foretells the gain of the next one.
-A number that was tried often enough is split without a trial. (In mixed-integer programming: reliability branching with
-pseudo-costs.)
+A candidate's cost is an estimate of what a bound loses at its number (candidates.py). Each side of a tried split gains
+some share of that cost. The mean share over a number's earlier trials, kept for each objective and each side, predicts
+the gain of its next split; a number with enough trials is split without another one. In mixed-integer programming this
+is called reliability branching with pseudo-costs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from vertex_softmax.bounds.candidates import Candidate
 from vertex_softmax.graph.ir import Node
 
 Key = tuple[int, Node, int, bool]
-"""Objective, node, place, and whether the number is an inner one."""
+"""A number of the network for one objective: objective, node, flat index, and whether it is an inner number."""
 
 
 @dataclasses.dataclass
 class _Shares:
-    """The shares of the cost that the two sides of a split gained, added up over the trials."""
+    """Sums over the trials of a split of the shares of the cost that its two sides gained."""
 
     trials: int = 0
     above: float = 0.0
@@ -35,16 +35,16 @@ class _Shares:
 
 
 class Gains:
-    """Shares of the cost that splits have gained, by number and by node."""
+    """The shares of the cost that splits have gained, by number and by node."""
 
     def __init__(self, reliable: int) -> None:
         self.reliable = reliable
-        """after so many trials a number's mean share is relied on"""
+        """after this many trials a number's mean share is relied on"""
         self._numbers: dict[Key, _Shares] = {}
         self._nodes: dict[tuple[Node, bool], _Shares] = {}
 
     def learn(self, objective: int, candidate: Candidate, above: float, below: float) -> None:
-        """Note what the two sides of a split gained."""
+        """Take in what the two sides of a split gained."""
         if not (candidate.cost > 0 and math.isfinite(above) and math.isfinite(below)):
             return
         key = (objective, candidate.node, candidate.place, candidate.inner)
@@ -53,7 +53,9 @@ class Gains:
         self._nodes.setdefault((candidate.node, candidate.inner), _Shares()).add(*shares)
 
     def expected(self, objective: int, candidate: Candidate) -> tuple[float, float]:
-        """What the two sides may gain: by the number's own trials, else by those of its node, else half the cost."""
+        """The gains to expect on the two sides: from the number's own trials, else from its node's, else half the cost
+        each.
+        """
         known = self._numbers.get((objective, candidate.node, candidate.place, candidate.inner))
         known = known or self._nodes.get((candidate.node, candidate.inner))
         if known is None:
@@ -61,6 +63,6 @@ class Gains:
         return candidate.cost * known.above / known.trials, candidate.cost * known.below / known.trials
 
     def is_reliable(self, objective: int, candidate: Candidate) -> bool:
-        """Whether the number was tried often enough."""
+        """Whether the candidate's number was tried often enough to rely on its expected gain."""
         known = self._numbers.get((objective, candidate.node, candidate.place, candidate.inner))
         return known is not None and known.trials >= self.reliable

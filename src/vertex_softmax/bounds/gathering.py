@@ -1,19 +1,21 @@
-"""Small errors of each row gathered in one ball before an attention spreads them over all rows.
+"""Gather the small errors of each row of a zonotope in one ball, before an attention spreads them over all rows.
 
-Invariant: every value of the zonotope before is one of the zonotope after, with the same values of all other unknowns.
+Invariant: every value of the zonotope before is a value of the zonotope after, with the same values of all other
+unknowns.
 
-An op adds errors to single rows: an unknown for each key, for each hidden unit, balls for norms and attentions. Once an
-attention has mixed the rows, every number of a node has a coefficient of each of them: on a ViT of d 48 some five for
-each number of the residual stream, and block by block. But a row of d numbers has only d directions. At a node that all
-of the network goes through, its errors e = Σ_p S_p ξ_p + R μ (segments, |ξ_p| ≤ 1, and what is in balls, |μ| ≤ 1) lie
-in an ellipsoid, e = L ν, |ν| ≤ 1, of as many unknowns as the row has numbers.
+Relaxations add error unknowns to single rows: one for each key or each hidden unit, and balls for norms and attentions.
+Once an attention has mixed the rows, every number of a node has a coefficient of each of these unknowns: on a ViT of
+d = 48 some five for each number of the residual stream, and more with every block. But a row of d numbers has only d
+directions. At a node through which all of the network goes, the errors of a row, e = Σ_p S_p ξ_p + R μ (segments with
+|ξ_p| ≤ 1, and a ball |μ| ≤ 1), lie in an ellipsoid e = L ν, |ν| ≤ 1, which has only d unknowns ν.
 
-For what is in between that is larger than the errors were; but ν is known to be L⁻¹S ξ + L⁻¹R μ, so that functionals of
-a later node can still be bounded as if nothing had been gathered (`ops/gathered.py`). With T = L⁻¹S and V = L⁻¹R as
-computed, e − L(Tξ + Vμ) is slack, and |Tξ + Vμ|² ≤ λ_max(Σ_p T_p T_pᵀ/w_p + VVᵀ/w), where all w are ≥ 0 and add up to
-1 (Cauchy and Schwarz): L is larger by the root of that.
+The ellipsoid contains more than the errors. To lose little by that, ν = L⁻¹S ξ + L⁻¹R μ is remembered, so that linear
+functionals of later nodes can be bounded as if nothing had been gathered (`ops/gathered.py`). Rounding: with T = L⁻¹S
+and V = L⁻¹R as computed, e − L(Tξ + Vμ) is added to the slack. And |Tξ + Vμ|² ≤ λ_max(Σ_p T_p T_pᵀ/w_p + VVᵀ/w) for all
+weights w_p, w ≥ 0 that add up to 1 (Cauchy–Schwarz); L is enlarged by the root of that bound.
 
-Errors are gathered only if they are small beside the whole: where they are not, boxes in between suffer.
+Errors are gathered only where they are small beside the radius of the whole zonotope: large ones would widen the boxes
+between this node and the output.
 """
 
 from __future__ import annotations
@@ -35,21 +37,25 @@ from vertex_softmax.ops.unknowns import GatheredUnknowns, LocalUnknowns, Unknown
 from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, balls, sum_of_ellipses
 
 MOST_SHARE = 0.02
-"""Errors are gathered if they reach at most this far, beside the whole."""
+"""Errors are gathered only if their reach, summed over all numbers, is at most this share of the zonotope's radius."""
 FAINT = 0.002
-"""Blocks of unknowns that several rows share are gathered with them, and not shared any more, if they reach no farther
-than this beside the whole."""
+"""A block of unknowns that several rows share is gathered too, which makes it independent in each row, if its reach is
+at most this share of the zonotope's radius."""
 FEWEST_PLACES = 3
-"""In networks with fewer places than that nothing is gathered. Before the first attention there are no errors, and one
-more place spares one attention: that brings no time in 2 blocks of d 48, and takes 6e-6 of the bound."""
+"""Nothing is gathered in a network with fewer places for it than this. At the first place, before any attention, there
+are no errors yet, and each further place saves work at one attention: with one such place, in 2 blocks of d = 48, that
+saves no time and costs 6e-6 of the bound."""
 MOST_EXCESS = 1e-3
-"""Where ν may be longer than 1 by more than this, it is known by its ball alone."""
+"""Where rounding allows |ν|² to exceed 1 by more than this, only |ν| ≤ 1 is remembered of ν."""
 
 
 def places_to_gather(index: GraphIndex) -> set[Node]:
-    """The last nodes that all of the network goes through before an op mixes rows: nothing else has their unknowns."""
+    """The places for gathering: before each op that mixes rows, the last node through which all of the network goes.
+
+    No node behind such a place shares unknowns with a node before it, except through the place itself.
+    """
     depends = {index.graph.input}
-    last: dict[Node, int] = {}  # the last reader of each node that depends on the input
+    last: dict[Node, int] = {}  # the position of the last reader of each node that depends on the input
     for position, node in enumerate(index.nodes):
         for i in node.inputs:
             if i in depends:
@@ -68,7 +74,10 @@ def places_to_gather(index: GraphIndex) -> set[Node]:
 
 
 def gathered(zonotope: Zonotope) -> Zonotope:
-    """With one ball for the errors of each row, if they are small and the ball takes fewer numbers than they do."""
+    """The zonotope with one ball for the errors of each row.
+
+    It is returned unchanged if the errors are not small (MOST_SHARE), or if the balls would take as many numbers.
+    """
     shape = zonotope.centre.shape[1:]
     if zonotope.inputs is not None or len(shape) < 2 or not zonotope.blocks:
         return zonotope
@@ -97,12 +106,12 @@ def gathered(zonotope: Zonotope) -> Zonotope:
 
 
 def _chosen(zonotope: Zonotope) -> list[Unknowns]:
-    """The blocks to gather: errors of single rows, and faint ones; none if together they are not small."""
+    """The blocks to gather: errors of single rows, and faint shared ones; none if together they are not small."""
     first = next(iter(zonotope.blocks))
     whole = float(zonotope.rough_radius.sum())
     found, reach = [], 0.0
     for unknowns in zonotope.blocks:
-        if unknowns.origin == first.origin or span_of(unknowns) is not None:  # the input's
+        if unknowns.origin == first.origin or span_of(unknowns) is not None:  # the input's own unknowns are kept
             continue
         part = float(zonotope.reach_of_block(unknowns, Care.ROUGH).sum())
         if (isinstance(unknowns, LocalUnknowns) and unknowns.in_rows) or part <= FAINT * whole:
@@ -113,7 +122,7 @@ def _chosen(zonotope: Zonotope) -> list[Unknowns]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Gathered:
-    """e = columns ν + r with |r| ≤ slack and ν = spanᵀ ξ + rootᵀ μ, |ν| ≤ 1, of each row."""
+    """The errors of each row after gathering: e = columns ν + r with |r| ≤ slack, ν = spanᵀ ξ + rootᵀ μ and |ν| ≤ 1."""
 
     columns: Tensor
     """(batch, rows..., d, d)"""
@@ -126,7 +135,7 @@ class _Gathered:
 
 
 def _gathered(segments: Segments, others: Ellipse) -> _Gathered:
-    """Of errors Σ_p S_p ξ_p + R μ, R Rᵀ = scale² matrix of the ellipse."""
+    """Gather errors Σ_p S_p ξ_p + R μ, where R Rᵀ = scale² · matrix of the ellipse `others`."""
     count, d = segments.columns.shape[-2:]
     eps = torch.finfo(segments.columns.dtype).eps
     whole = sum_of_ellipses([segments.ellipse(), others])
@@ -141,7 +150,7 @@ def _gathered(segments: Segments, others: Ellipse) -> _Gathered:
     weighted = torch.where(weight > 0, solved / torch.where(weight > 0, weight, 1.0).sqrt(), 0.0)
     eye = torch.eye(d, dtype=solved.dtype, device=solved.device)
     excess = norm(weighted @ weighted.mT - eye, (-2, -1)) + 4 * d * (count + d) * eps
-    known = (excess <= MOST_EXCESS)[..., None, None]  # not where it is NaN
+    known = (excess <= MOST_EXCESS)[..., None, None]  # False where it is NaN
     grown = torch.where(known, (1 + excess)[..., None, None].sqrt(), 1.0)
     off = (errors - factor @ solved).abs() + (d + 8) * eps * (errors.abs() + factor.abs() @ solved.abs())
     solved = torch.where(known, solved / grown, torch.cat([eye.new_zeros(d, count), eye], -1))

@@ -1,8 +1,8 @@
-"""Generators of a node: one backward pass with parallel rules, which give one linear function and its error.
+"""Generators of a node, by one backward pass with parallel rules: each gives one linear function and its error.
 
-Invariant: for every input x of the set there are ν in [−1, 1]^N, the same for all numbers of the node, and |e| ≤ error
-with node(x) = centre + columns·(ξ(x), ν) + e. Here ξ(x) = (x − centre of the set) / radius, and columns is
-(..., inputs + N). For choices of words ξ are the unknowns of their balls (`Region.columns`).
+Invariant: for every input x of the set there are ν in [−1, 1]^N, the same for all numbers of the node, and e with
+|e| ≤ error, such that node(x) = centre + columns·(ξ(x), ν) + e. Here ξ(x) = (x − centre of the set) / radius, and
+columns is (..., inputs + N). Over choices of words, ξ are the unknowns of the words' balls (`Region.columns`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from vertex_softmax.sets.region import Region
 def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Generators | None:
     """The generators of every number of a node.
 
-    None where some op above has no parallel rule, where there are too many numbers, where nothing depends on the input,
-    or where the set is no box: then zonotopes know more. What single ops add has its own columns as far as there is
-    room, from the nearest op on; the rest is error.
+    None if an op before the node has no parallel rule, if there would be too many numbers, if the node does not depend
+    on the input, or if the set is not a box (then zonotopes are tighter). The noise of single ops gets columns of its
+    own, from the op nearest to the node on, as long as there is room; further noise is added to the error.
     """
     if node not in question.index.parallel or not question.region.unit.cube:
         return None
@@ -53,7 +53,7 @@ def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Gene
         if bound.coefficients is None:
             return None
         flat = bound.coefficients.flatten(2)
-        # an error below 0 is rounding
+        # an error is negative only by rounding
         error = torch.zeros_like(bound.constant) if bound.error is None else bound.error.clamp(min=0)
         if share > 0 and bound.size is not None:
             error = error + share * bound.size
@@ -67,10 +67,10 @@ def generate(question: Question, boxes: Boxes, node: Node, rules: Rules) -> Gene
 
 
 def _unknowns(region: Region) -> tuple[Tensor, Tensor]:
-    """The centre (batch, inputs, 1) and the columns of a set's own unknowns in [−1, 1].
+    """The centre (batch, inputs, 1) of the set, and the columns of its own unknowns in [−1, 1].
 
-    (batch, 1, inputs) where each number has one of its own; (batch, inputs, P) for choices of words, whose balls lie in
-    cubes of unknowns.
+    The columns are (batch, 1, inputs) if each number of the input has an unknown of its own, and (batch, inputs, P) for
+    choices of words, whose balls lie in cubes of P unknowns.
     """
     if isinstance(region, ChoiceRegion):
         return region.middle.flatten(1).unsqueeze(-1), region.columns().flatten(3).flatten(1, 2).mT
@@ -88,7 +88,7 @@ def _shaped(x: Tensor, shape: tuple[int, ...], diagonal: int | None) -> Tensor:
 
 
 def most_numbers(graph: Graph) -> int:
-    """At most how many numbers the generators of one node have, for one input."""
+    """An upper bound for how many numbers the generators of one node have, for one input."""
     nodes = graph.nodes()
     wanted = {user.inputs[i] for user in nodes if isinstance(user.op, Summarising) for i in user.op.generator_inputs}
     columns, most = math.prod(graph.input.shape), 0

@@ -1,4 +1,4 @@
-"""How far above its limit a bound has to be before anything is concluded from it."""
+"""The size of what a bound adds up: how far above its limit it has to be before anything is concluded from it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vertex_softmax.ops.rules import Rules
 def terms(question: Question, boxes: Boxes, objective: Objective, rules: Rules | None) -> Tensor:
     """The sum of the absolute values of all terms that a bound of each objective adds up, (batch, S).
 
-    What rounding can have added to the bound is a small share of it (foundation/tolerances.py). `rules` are those of
-    the backward pass; None: the bound is by the box of the node alone.
+    Rounding can have raised the bound by a small share of that sum (foundation/tolerances.py). `rules` are those of the
+    backward pass; None: the bound is the one by the box of the objective's node alone.
     """
     A = objective.coefficients.A
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""A graph with what every pass over it asks: order, users, ancestors, and which nodes are affine in the input.
+"""A graph with what every pass over it needs: order, users, ancestors, and which nodes are affine in the input.
 
-Invariant: nothing here depends on an input set, and nothing changes after construction; `maps` are made when they are
-asked for the first time.
+Invariant: nothing here depends on an input set, and nothing changes after construction, except that `maps` is filled on
+demand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vertex_softmax.ops.normalization import Normalize
 
 
 class GraphIndex:
-    """The nodes of a graph in topological order, and how they hang together."""
+    """The nodes of a graph in topological order, and the relations between them."""
 
     def __init__(self, graph: Graph) -> None:
         require_dimensions(graph)
@@ -43,18 +43,19 @@ class GraphIndex:
         self.affine = frozenset(affine)
         """nodes that are affine functions of the input"""
         self.parallel = frozenset(parallel)
-        """nodes all of whose ancestors have parallel rules, so that they can have generators"""
+        """nodes whose op and whose ancestors' ops are affine or have parallel rules, so that they can have
+        generators"""
         self.start: Node = self._first()
-        """the node on which passes end: the input, or what mere rearrangements of it lead to"""
+        """the node at which backward passes end: the input, or the last of a chain of mere rearrangements of it"""
         self.maps: dict[tuple[Node, torch.dtype, torch.device], tuple[Tensor, Tensor] | None] = {}
-        """of affine nodes, by precision and device: what they are of the start (bounds/relaxations.py), made once"""
+        """by affine node, precision and device: the node as an affine function of the start (bounds/relaxations.py)"""
 
     def users(self, node: Node) -> tuple[Node, ...]:
         """The nodes that take this one as an input; a node that takes it twice is listed twice."""
         return self._users[node]
 
     def ancestors(self, node: Node) -> list[Node]:
-        """The node and all that it is computed from, in topological order."""
+        """The node and everything it is computed from, in topological order."""
         seen: set[Node] = set()
         stack = [node]
         while stack:
@@ -65,11 +66,13 @@ class GraphIndex:
         return [each for each in self.nodes if each in seen]
 
     def has_attention(self, node: Node) -> bool:
-        """Whether a backward pass from this node meets an attention."""
+        """Whether the node is an attention or has one among its ancestors."""
         return any(isinstance(each.op, Attention) for each in self.ancestors(node))
 
     def wants_generators(self, node: Node) -> bool:
-        """Whether some user gains from this node's generators; affine nodes have exact forms, which are better."""
+        """Whether some user makes use of this node's generators, and does not have its exact affine form, which is
+        better.
+        """
         return any(
             isinstance(user.op, Summarising)
             and node in [user.inputs[i] for i in user.op.generator_inputs]
@@ -82,7 +85,7 @@ class GraphIndex:
         return any(node in [user.inputs[i] for i in user.op.reads] for user in self.users(node))
 
     def start_numbers(self, device: torch.device) -> Tensor:
-        """Which number of the input each number of the start is, shaped like the start."""
+        """For each number of the start, the flat index of the input's number that it is; shaped like the start."""
         shape = self.graph.input.shape
         path = [self.start]
         while path[-1] is not self.graph.input:
@@ -93,7 +96,7 @@ class GraphIndex:
         return numbers
 
     def as_input(self, start: Tensor) -> Tensor:
-        """The inputs of which (batch, S, *shape of the start) are rearrangements."""
+        """The inputs (batch, S, *input shape) whose rearrangements are `start`, (batch, S, *shape of the start)."""
         numbers = self.start_numbers(start.device).flatten()
         whole = torch.empty_like(start.flatten(2))
         whole[..., numbers] = start.flatten(2)
@@ -109,7 +112,7 @@ class GraphIndex:
 
 
 def require_dimensions(graph: Graph) -> None:
-    """Raise unless every tensor that depends on the input has a dimension: bounds are of rows of numbers."""
+    """Raise unless every tensor that depends on the input has at least one dimension, which bounds assume."""
     for node in graph.nodes():
         if not node.shape and not isinstance(node.op, Constant):
             what = {graph.input: "the input", graph.output: "the output"}.get(node, f"the tensor {node.name!r}")
@@ -120,7 +123,9 @@ def require_dimensions(graph: Graph) -> None:
 
 
 def last_norm(graph: Graph) -> Node | None:
-    """The norm of which the output is an affine function; None if there is none, or if it depends on more."""
+    """The norm of whose output the network's output is an affine function; None if it is not a function of one norm
+    alone.
+    """
     found: set[Node] = set()
     seen: set[Node] = set()
     waiting = [graph.output]

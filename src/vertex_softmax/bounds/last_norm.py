@@ -1,14 +1,16 @@
-"""The last norm of a network costs next to nothing: the sign of a margin is that of the margin times σ.
+"""Bound margins behind the last norm of a network without relaxing the norm: multiply them by σ first.
 
-Many networks end in a norm and affine ops, so that an objective is η·y/σ(y) + κ, with the row y of which a zonotope is
-known. For every number t,
+Invariant: each value returned is at most the objective at every input of the set, to rounding.
+
+Many networks end in a norm followed by affine ops, so that an objective is η·y/σ(y) + κ, where y is a row of numbers
+with a known zonotope, y = c + y' with the zonotope's centre c, and σ² = |y|²/d + eps. For every number t,
   η·y/σ + κ = t + (η·y + (κ − t) σ)/σ,
-and only the numerator has to be bounded from below (as in fractional programming), where nothing
-is divided by σ: if it is at least ℓ, the objective is at least t + ℓ/σ_u for ℓ ≥ 0 and t + ℓ/σ_l for ℓ < 0. The
-best t is the one with ℓ = 0. σ is convex, so with μ = κ − t
-- for μ ≥ 0, σ ≥ (c·y/d + eps)/σ(c): the plane that touches σ at the centre c;
+so that only the numerator, in which nothing is divided by σ, has to be bounded from below, as in fractional
+programming. If it is at least ℓ, the objective is at least t + ℓ/σ_u for ℓ ≥ 0 and t + ℓ/σ_l for ℓ < 0, where
+σ_l ≤ σ ≤ σ_u. The best t is the one with ℓ = 0. Put μ = κ − t. Since σ is convex,
+- for μ ≥ 0, σ ≥ (c·y/d + eps)/σ(c), the plane that touches σ at the centre c;
 - for μ < 0, σ ≤ (σ²/s + s)/2 for every s > 0, and σ² = (|c|² + 2c·y' + |y'|²)/d + eps, where only |y'|² is not linear.
-Either way the numerator is at least one linear functional of y, which the zonotope bounds as a whole.
+In both cases the numerator is at least one linear functional of y, which the zonotope bounds as a whole.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ from vertex_softmax.ops.zonotope import Zonotope
 from vertex_softmax.sets.region import BoxRegion
 
 STEPS = 8
-"""How many numbers t are tried for each objective."""
+"""How many values of t are tried for each objective."""
 
 
 def behind_last_norm(question: Question, boxes: Boxes, objective: Objective) -> Tensor | None:
-    """Lower bounds (batch, S) of dense objectives on the output; None if it is not made of one normalised row."""
+    """Lower bounds (batch, S) of dense objectives on the output; None if the output is not a function of one normalised
+    row.
+    """
     norm = last_norm(question.graph)
     if norm is None or objective.node is not question.graph.output or norm.inputs[0] not in boxes.zonotopes:
         return None
@@ -54,7 +58,7 @@ def behind_last_norm(question: Question, boxes: Boxes, objective: Objective) -> 
 
 
 def _through_affine_ops(question: Question, norm: Node, objective: Objective) -> tuple[Tensor, Tensor]:
-    """η (batch, S, *shape of the norm) and κ (batch, S): the objectives as functions of what the norm gives."""
+    """η (batch, S, *shape of the norm) and κ (batch, S): the objectives as affine functions of the norm's output."""
     start = Node(norm.name, Input(), (), norm.shape)
     new: dict[Node, Node] = {norm: start}
     for node in question.index.nodes:
@@ -70,7 +74,7 @@ def _through_affine_ops(question: Question, norm: Node, objective: Objective) ->
 
 
 def _row(zonotope: Zonotope, count: int, which: int) -> Zonotope:
-    """One row of a norm's input, (batch, d)."""
+    """The zonotope of one row of a norm's input, (batch, d)."""
     shape = zonotope.centre.shape[1:]
     d = math.prod(shape[len(shape) - count :])
 
@@ -85,7 +89,7 @@ def _row(zonotope: Zonotope, count: int, which: int) -> Zonotope:
 
 
 def _lowest(y: Zonotope, eps: float, eta: Tensor, kappa: Tensor) -> Tensor:
-    """Lower bounds of η·y/σ(y) + κ over a row y (batch, d): η (batch, S, d), κ (batch, S) → (batch, S)."""
+    """Lower bounds of η·y/σ(y) + κ over a zonotope y (batch, d): η (batch, S, d), κ (batch, S) → (batch, S)."""
     c, d = y.centre, y.centre.shape[-1]
     square = c.square().mean(-1, keepdim=True)  # (batch, 1) as all below
     middle = (square + eps).sqrt()
@@ -95,8 +99,8 @@ def _lowest(y: Zonotope, eps: float, eta: Tensor, kappa: Tensor) -> Tensor:
     along = y.reach(c).unsqueeze(-1) / d
     share = OUTWARD.get(c.dtype, 0.0)
     sigma_low, sigma_high = (square + eps - along) / middle * (1 - share), (most + 2 * along).sqrt() * (1 + share)
-    touching = (c / (d * middle), eps / middle)  # σ ≥ Σ first·y + second
-    above = (c / (d * s), (most - 2 * square) / (2 * s) + s / 2)  # σ ≤ the same
+    touching = (c / (d * middle), eps / middle)  # σ ≥ first·y + second
+    above = (c / (d * s), (most - 2 * square) / (2 * s) + s / 2)  # σ ≤ first·y + second
     t = (eta * c.unsqueeze(1)).sum(-1) / middle + kappa
     best = kappa - eta.norm(dim=-1) * d**0.5 * (1 + 8 * d * torch.finfo(c.dtype).eps) - share * kappa.abs()
     for _ in range(STEPS):

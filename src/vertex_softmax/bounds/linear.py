@@ -1,4 +1,4 @@
-"""What a backward pass adds up: linear lower bounds in the input, and what they may be off by."""
+"""The result of a backward pass: linear lower bounds in the input, and the errors of their parts."""
 
 from __future__ import annotations
 
@@ -17,36 +17,42 @@ from vertex_softmax.sets.region import Region
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PassStep:
-    """One step of a pass through an op that is not affine."""
+    """The step of a pass through one op that is not affine."""
 
     node: Node
     coefficients: Coefficients
-    """on the op's output"""
+    """the coefficients on the op's output"""
     step: Step
-    """what the op's relaxation made of them"""
+    """what the op's relaxation makes of them"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearBound:
-    """Objective ≥ constant + Σ coefficients·start for every input of the set."""
+    """S linear functions: at every input of the set, objective ≥ constant + Σ coefficients·start.
+
+    The start is the node at which passes end, the input or a rearrangement of it (`GraphIndex.start`).
+    """
 
     constant: Tensor
     """(batch, S)"""
     coefficients: Tensor | None
     """(batch, S, *shape of the start); None where the objectives do not depend on the input"""
     error: Tensor | None = None
-    """(batch, S), under parallel rules: the objective is at most this far from the linear function"""
+    """(batch, S), under parallel rules: the objective differs from the linear function, plus its noise, by at most
+    this"""
     noise: tuple[Tensor, ...] = ()
-    """(batch, S, columns) each, under parallel rules: unknowns of single ops, from the nearest op on"""
+    """(batch, S, columns) each, under parallel rules: the coefficients of the unknowns in [−1, 1] of single ops, from
+    the op nearest to the objective on"""
     size: Tensor | None = None
-    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes; what the pass rounds is a share of it"""
+    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes; the rounding of the pass is a small share of
+    it"""
     multipliers: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
-    """of the boxes that had multipliers, as they were used"""
+    """the multipliers that were used, by node"""
     steps: tuple[PassStep, ...] = ()
-    """if asked for, the steps of all ops that are not affine, in the order of the pass"""
+    """if asked for, the steps through all ops that are not affine, from the objective towards the input"""
 
     def least(self, region: Region) -> Tensor:
-        """The least values over the input set, (batch, S); an overflow to +inf is no bound, and NaN."""
+        """The least values of the linear functions over the input set, (batch, S); NaN where they overflow to +inf."""
         if self.coefficients is None:
             return no_overflow(self.constant)
         return no_overflow(region.support(self.coefficients, self.constant))
@@ -54,7 +60,7 @@ class LinearBound:
     def minimise(self, region: Region) -> tuple[Tensor, Tensor]:
         """The least values (batch, S), and points (batch, S, *shape of the start) of the set that attain them.
 
-        The values are summed in another order than by `least`: they differ in the last bits.
+        The values are summed in another order than by `least`, and differ from those in the last bits.
         """
         slopes = torch.zeros_like(region.box.lower).unsqueeze(1) if self.coefficients is None else self.coefficients
         value, point = region.minimise(slopes, self.constant)
@@ -62,5 +68,5 @@ class LinearBound:
 
 
 def no_overflow(bound: Tensor) -> Tensor:
-    """A lower bound of +inf is an overflow, and no bound: NaN."""
+    """The bounds with +inf replaced by NaN: a lower bound of +inf comes from an overflow and says nothing."""
     return torch.where(bound == torch.inf, torch.full_like(bound, torch.nan), bound)

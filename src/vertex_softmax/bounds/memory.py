@@ -1,4 +1,4 @@
-"""How much memory the bounds may use, and how work is cut to fit."""
+"""How much memory the bounds may use, and how work is divided so that it fits."""
 
 from __future__ import annotations
 
@@ -18,27 +18,34 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """How many bytes a backward pass may use for coefficients; objectives beyond that go in chunks.
+    """The memory limits of a computation of bounds.
 
-    Besides, each set of boxes holds for every input of the batch an interval for each node (as many numbers as there
-    are activations), and its relaxations for each attention two tables of heads × rows × keys² numbers, unless these
-    are more than MOST_TABLE_NUMBERS (ops/softmax.py): then none; and once, the affine forms of what is affine in the
-    input (numbers × inputs, at most MOST_FORM_NUMBERS each). `hybrid` holds three sets of boxes, `joint` four, and
-    `joint` for one attention at a time the generators of queries, keys and values (numbers × columns, at most
-    MOST_GENERATOR_NUMBERS each and input; fewer inputs are bounded at a time so that all of them together have no
-    more). Zonotopes (docs/norms.md) have at most so many numbers for a node too, some 14 arrays of them at once.
+    A backward pass holds the coefficients of at most `chunk` objectives at once. Besides these, memory is needed for:
+    - every set of boxes: for each input of the batch an interval of each node (as many numbers as there are
+      activations);
+    - the relaxations over a set of boxes: for each attention two tables of heads × rows × keys² numbers, or none if
+      that is more than MOST_TABLE_NUMBERS (ops/softmax.py);
+    - once: the affine forms of the nodes that are affine in the input
+      (numbers × inputs, at most MOST_FORM_NUMBERS each);
+    - `joint`: for one attention at a time the generators of queries, keys and values (numbers × columns), at most
+      MOST_GENERATOR_NUMBERS for each node and input; fewer inputs are bounded at a time so that all of them together
+      have no more;
+    - zonotopes (docs/norms.md): as many numbers for a node at most, and about 14 arrays of that size at once.
+
+    `hybrid` holds three sets of boxes, `joint` four.
     """
 
     bytes: int | None = None
-    """None: 32 MiB on a CPU, where a chunk should stay near the cache, and 4 GiB on a GPU"""
+    """bytes of a chunk's coefficients; None: 32 MiB on a CPU, where a chunk should stay near the cache, and 4 GiB on a
+    GPU"""
     copies: int = 8
-    """how many arrays of a chunk's size are alive at once, at most, roughly"""
+    """about how many arrays of a chunk's size are alive at once, at most"""
     total: int | None = None
-    """Bytes that a run may take beyond what the process holds before it: fewer inputs are bounded together, products
-    of the input's unknowns (docs/norms.md) are left out if they may take more than a quarter of it, branch and bound
-    keeps parts in at most a quarter of it, and what may need more for one input alone is refused before it is computed
-    (NotEnoughMemoryError). `vertex verify --memory` gives the bounds what its limit leaves once the files are read
-    (docs/scale.md). None: no limit."""
+    """Bytes that a run may take beyond what the process holds before it; None: no limit. To stay below it, fewer inputs
+    are bounded together; products of the input's unknowns (docs/norms.md) are left out if they may take more than a
+    quarter of it; branch and bound keeps parts in at most a quarter of it; and what may need more for one input alone
+    is refused before it is computed (NotEnoughMemoryError). `vertex verify --memory` gives the bounds what its limit
+    leaves once the files are read (docs/scale.md)."""
 
     def __post_init__(self) -> None:
         for name in ("bytes", "total"):
@@ -47,19 +54,19 @@ class Memory:
                 raise InvalidValueError(f"{name} is {value}; give at least one byte, or None")
 
     def chunk(self, per_objective: int, device: torch.device) -> int:
-        """Objectives per chunk, at least one."""
+        """How many objectives are bounded in one chunk, at least one, if each takes so many bytes."""
         return max(1, self.limit(device) // max(1, self.copies * per_objective))
 
     def limit(self, device: torch.device) -> int:
-        """Bytes of a chunk."""
+        """How many bytes the arrays of a chunk may take together."""
         return self.bytes or (1 << 25 if device.type == "cpu" else 1 << 32)
 
     def most_inputs(self, need: int, once: int) -> int | None:
-        """How many inputs fit that need so many bytes each, beside what all need once; None if there is no limit."""
+        """How many inputs fit if each needs `need` bytes and all share `once` bytes; None if there is no limit."""
         return None if self.total is None else max(0, (self.total - once) // max(1, need))
 
     def refusal(self, what: str, need: int) -> str:
-        """The sentence that refuses what may need so many bytes; empty if it fits."""
+        """The sentence that refuses a computation that may need `need` bytes; empty if it fits in `total`."""
         if self.total is None or need <= self.total:
             return ""
         more = math.ceil(100 * (need - self.total) / GIB) / 100
@@ -69,7 +76,7 @@ class Memory:
         )
 
     def for_parts(self, asked: int) -> int:
-        """Bytes that branch and bound may keep parts in, if so many are asked for."""
+        """How many bytes branch and bound may keep parts in: `asked`, or less if `total` requires it."""
         return asked if self.total is None else max(1, min(asked, self.total // 4))
 
     def most_pairs(self, item: int) -> int:
@@ -80,9 +87,9 @@ class Memory:
 
 
 def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) -> int:
-    """Bytes that one input may need: `sets` of boxes, coefficients of one objective, tables of softmax rows.
+    """How many bytes one input may need: `sets` of boxes, coefficients of one objective, and tables of softmax rows.
 
-    Larger than what was measured (lab/benchmarks/limits.py), by up to a few times.
+    An estimate from above: it exceeds what was measured (lab/benchmarks/limits.py), by up to a few times.
     """
     nodes = graph.nodes()
     total = (20 + 4 * sets) * sum(math.prod(node.shape) for node in nodes)
@@ -98,7 +105,7 @@ def needed(graph: Graph, item: int, *, sets: int, linear: bool, tables: bool) ->
 
 
 def needed_once(graph: Graph, item: int, chunk: int) -> int:
-    """Bytes that a run may need once: a chunk of objectives with what is made of it, and exact affine forms."""
+    """How many bytes a run may need once: a chunk of objectives with all arrays made from it, and affine forms."""
     inputs, known = math.prod(graph.input.shape), {graph.input}
     for node in graph.nodes():
         if node.op.affine and all(i in known or isinstance(i.op, Constant) for i in node.inputs):
@@ -109,31 +116,36 @@ def needed_once(graph: Graph, item: int, chunk: int) -> int:
 
 
 ROW_TABLES = 14
-"""Arrays of the size of a table that are alive while the linear bounds of some rows of a softmax are made."""
+"""How many arrays of a table's size are alive while the linear bounds of some rows of a softmax are made."""
 LEAST = 1 << 25
-"""What any run may take: libraries' own buffers, Python's objects."""
+"""Bytes that any run may take, for buffers of libraries and objects of Python."""
 MOST_FORM_NUMBERS = 1 << 26
-"""Affine forms are made of nodes with at most this many numbers times inputs (half a GiB in float64)."""
+"""Affine forms are made of nodes whose size times the number of inputs is at most this (half a GiB in float64)."""
 
 
 MOST_GENERATOR_NUMBERS = 1 << 25
-"""A node's generators have at most this many numbers, times inputs bounded together (a quarter GiB in float64)."""
+"""A node's generators have at most this many numbers for each input (a quarter GiB in float64)."""
 
 MOST_START_NUMBERS = {"cpu": 1 << 28, "cuda": 1 << 31}
-"""Zonotopes are made if no node that is affine in the input has more numbers times inputs that vary than this."""
+"""Zonotopes are made only if for every node that is affine in the input, its size times the number of input numbers
+that vary is at most this."""
 
 MOST_PAIR_NUMBERS = 1 << 26
-"""Products of the input's unknowns are kept apart if no node has more of them than this, for one input (half a GiB)."""
+"""Products of the input's unknowns are kept only if no node has more coefficients of them, for one input (half a
+GiB)."""
 
 PAIR_ARRAYS = 9
 """How many arrays of the size of a node's products are alive at once, at most (measured: 7.4)."""
 
 
 def pair_numbers(graph: Graph, varying: int) -> int:
-    """How many coefficients of products the largest node has, for one input of which so many numbers vary."""
+    """How many coefficients of products of two unknowns the largest node has, for one input.
+
+    `varying`: how many numbers of the input vary.
+    """
     return varying * (varying - 1) // 2 * max(math.prod(node.shape) for node in graph.nodes())
 
 
 def triple_numbers(graph: Graph, varying: int) -> int:
-    """The same for products of three."""
+    """How many coefficients of products of three unknowns the largest node has, for one input; see `pair_numbers`."""
     return size(varying) * max(math.prod(node.shape) for node in graph.nodes())

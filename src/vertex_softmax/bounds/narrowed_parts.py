@@ -1,15 +1,15 @@
-"""Branch and bound whose parts are narrowed too: a part gets boxes of its own, over what is left of the set in it.
+"""Branch and bound in which parts are narrowed too: a part gets new boxes over what is left of the set in it.
 
-Invariant: what was cut off from a part is above the level there, the pieces of a part cover what is left of it, and the
-boxes of a rest hold at every input of its set whose numbers lie where its splits say. So the least of the level and of
-the bounds of all parts is a bound over the whole set at any time.
+Invariant: on everything that was cut off from a part the objective is above the level; the pieces of a part cover what
+is left of it; and the boxes of a rest hold at every input of its set at which its splits hold. So the least of the
+level and of the bounds of all parts is a bound over the whole set at any time.
 
-A linear bound on a part says where the objective may still be at the level in that part, as it does on the whole set
-(narrowing.py): each part has a half-space of its own. Boxes that are made anew over what is left know the half-space
-and the splits; the bound over them is much better, and leaves less. That takes as long as hundreds of parts of a tree
-over given boxes. So a tree over the boxes of a rest is tried first, as long as it promises to end soon; what it leaves
-open is a few pieces, and each of these is narrowed. The last piece is taken up first, with all that is made of it: so
-few boxes are alive at once.
+A linear bound on a part tells where in that part the objective may still be as low as the level, as it does on the
+whole set (narrowing.py); so each part is cut by a half-space of its own. Boxes made anew over what is left use both the
+half-space and the splits; the bound over them is much better, and again leaves less. But making them takes as long as
+bounding hundreds of parts over given boxes. So a tree over the boxes of a rest is grown first, as long as it promises
+to end soon. What it leaves open is divided into a few pieces, and each of these is narrowed. The search is depth first,
+so that few boxes are alive at once.
 """
 
 from __future__ import annotations
@@ -43,36 +43,38 @@ from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.rules import Rules
 
 ENOUGH = 0.06
-"""A rest is narrowed again while a round closes this share of what is missing to the level."""
+"""A rest is narrowed once more as long as a round closes at least this share of what the bound lacks to the level."""
 NARROW = 0.3
-"""A piece is narrowed, and not split before, where what its linear bound lacks to the level is at most this share of
-the way that it goes over the box: then a few rounds close it, and those of two halves would not be fewer."""
+"""A piece is narrowed rather than split if what its linear bound lacks to the level is at most this share of the
+bound's range over the box, Σ |coefficients|·width. Then a few rounds close it, and its halves would need as many
+each."""
 ASCENT = Ascent(steps=10, step_size=0.05, decay=0.95)
-"""of the parameters of a rest, from those of the part or of the round before"""
+"""the ascent on a rest, from the parameters of its part or of the round before"""
 
 
 @dataclasses.dataclass(frozen=True)
 class TreeSize:
-    """How large the tree over the boxes of one rest may become."""
+    """Limits of the tree over the boxes of one rest."""
 
     pieces: int
-    """about how many pieces are narrowed of what it leaves open, at most"""
+    """about how many open pieces the tree may leave to be narrowed, at most"""
     first: int
-    """how many parts are bounded at least"""
+    """how many parts the tree bounds at least, unless it ends"""
     most: int
-    """how many parts are bounded at most: so many only if, by the last doubling, that promises to be enough"""
+    """how many parts the tree bounds at most, unless making boxes takes long; it goes beyond `first` only while its
+    last doubling promises that it will end"""
     fewest: int | None = None
-    """so few pieces are narrowed if all are NARROW, else those that are not are split; None: as many as may be"""
+    """with this many open pieces the tree stops dividing, except pieces that are not NARROW; None: as `pieces`"""
 
 
 ROUNDS_OF_A_PIECE = 4
-"""About how often boxes are made of a piece until it is closed."""
+"""About how often boxes are made anew until a piece is closed."""
 LARGEST = 1 << 15
-"""A tree over the boxes of one rest has no more parts than that, however long boxes take."""
+"""The tree over the boxes of one rest bounds at most this many parts, however long it takes to make boxes."""
 WHOLE = TreeSize(pieces=64, first=128, most=4096, fewest=4)
-"""over what is left of the whole set"""
+"""for the tree over what is left of the whole set"""
 DEEPER = TreeSize(pieces=4, first=32, most=512)
-"""over what is left of a part"""
+"""for the tree over what is left of a part"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,19 +82,19 @@ class Rest:
     """What is left of a part of the set of one objective, and what is known there."""
 
     question: Question
-    """about a set with all that is left"""
+    """about a set that contains everything that is left of the part"""
     boxes: Boxes
-    """of one input: they hold where the part's splits do"""
+    """boxes with a batch of one, valid at the inputs at which all splits of the part hold"""
     part: Part
-    """with all splits from the whole set on, its parameters, and a bound over what is left"""
+    """the part with all of its splits, its parameters, and a bound over what is left of it"""
     record: RestRecord | None = None
-    """hears of all that becomes of it"""
+    """records how this rest is decided; None: nothing is recorded"""
     seconds: float = 0.0
-    """what its boxes took, or those of what it is a part of"""
+    """the time it took to make its boxes, or those of the rest it is a piece of"""
 
 
 class PartTree(BranchAndBound):
-    """A tree over the boxes of one rest, from its part on."""
+    """Branch and bound over the boxes of one rest, which starts from the rest's part."""
 
     def __init__(
         self, rest: Rest, aim: Aim, rules: Rules, search: Search, watchers: Watchers, attack: TreeAttack
@@ -103,19 +105,20 @@ class PartTree(BranchAndBound):
             own = dataclasses.replace(rest.part, choice=rest.part.choice.without(self.shared_names))
             begin = self._stored([each.with_choice() for each in self._surveyed([own])])
             self.frontier.replace(self.frontier.gather(1), begin)
-            if watchers.record is not None:  # to whoever proves it again they are of use, though nothing is fitted here
+            if watchers.record is not None:  # of use to a certificate, though nothing is fitted here
                 watchers.record.functionals[0] = self._functionals(rest.part)
         else:
             self._advance(1, self._bound)
-        self.attack = attack  # one for all rests: from here on its time counts for all of them
+        self.attack = attack  # shared by all rests, with its budget of time
         self.seen = [(self.bounded, self._shortfall())]
-        """how many parts were bounded, and the worst open one's bound less its goal, after each step"""
+        """after each step: how many parts were bounded, and the least bound minus goal of the open parts"""
 
     def pieces(self, size: TreeSize, level: float, seconds: float) -> list[Part]:
-        """Parts that cover what the tree leaves open, each with the least bound in it: as few as are soon narrowed.
+        """Grow the tree, and return parts that cover what it leaves open, each with the least bound in it.
 
-        Their parameters are those that they had when they were made. seconds: what boxes take. Where they take long,
-        the tree may have more parts, as many as there are in the time in which its pieces would be narrowed.
+        Few parts are returned, and with the parameters they had when they were made. seconds: how long making boxes
+        takes; where that is long, the tree may bound more parts, as many as in the time that narrowing its pieces would
+        take.
         """
         begin, fewest = time.perf_counter(), size.fewest or size.pieces
         self._grow(lambda: len(self.frontier) >= fewest or self.bounded >= size.first)
@@ -139,7 +142,7 @@ class PartTree(BranchAndBound):
         return open_pieces(found, self.frontier.open_parts())
 
     def _wide(self, level: float) -> list[Part]:
-        """The parts, the worst first, whose linear bounds leave so much of the set that narrowing takes long."""
+        """The open parts, the worst first, that are not NARROW: narrowing them would take many rounds."""
         parts, region = self.frontier.gather(len(self.frontier)), self.question.region
         linear = self._linear(parts) if parts else None
         if linear is None or linear.coefficients is None:
@@ -150,22 +153,24 @@ class PartTree(BranchAndBound):
         return [part for part, is_narrow in zip(parts, narrow, strict=True) if not is_narrow]
 
     def _functionals(self, part: Part) -> dict[Node, Tensor]:
-        """What the objective asks of the values of attentions in a part, with all of its parameters."""
+        """The objective's coefficients on the output rows of each attention in a part, with all of the part's
+        parameters.
+        """
         choice = part.choice.map(lambda value: value.to(self.objectives))
         return functionals_of(
             self.question.on_parts(), self._boxes_of([part]).boxes, self._objective([part]), self.rules, choice
         )
 
     def boxes_of(self, piece: Part) -> Boxes:
-        """The boxes of one of its parts, as those of one input."""
+        """The boxes of one part of this tree, as boxes of a single input."""
         return dataclasses.replace(self._boxes_of([piece]).boxes, whole=None)
 
     def complete(self, piece: Part) -> Part:
-        """One of its parts with what it shares with the others among its parameters."""
+        """A part of this tree with the parameters it shares with other parts among its own."""
         return self._complete(piece)
 
     def _grow(self, is_enough: Callable[[], bool]) -> None:
-        """Split the worst parts, the more at a time the more there are."""
+        """Split the worst parts until `is_enough`: a quarter of the open ones at a time, but at most `width`."""
         memory = self.question.memory.for_parts(self.search.memory)
         while len(self.frontier) and self.witness is None and not is_enough() and self.frontier.bytes <= memory:
             width = min(self.width, max(1, len(self.frontier) // 4))
@@ -173,16 +178,18 @@ class PartTree(BranchAndBound):
             self.seen.append((self.bounded, self._shortfall()))
 
     def _worst_after(self, bounded: int) -> float:
-        """The worst open part's bound less its goal when so many parts were bounded."""
+        """The least bound minus goal of the open parts at the time when `bounded` parts had been bounded."""
         return next((worst for count, worst in reversed(self.seen) if count <= bounded), self.seen[0][1])
 
     def _shortfall(self) -> float:
-        """The worst open part's bound less its goal."""
+        """The least bound minus goal of the open parts; +inf if there are none."""
         return min((self.frontier.shortfall(part) for part in self.frontier.open_parts()), default=math.inf)
 
 
 def open_pieces(pieces: Sequence[Part], leaves: Sequence[Part]) -> list[Part]:
-    """Those of the pieces in which a leaf lies, with the least bound of their leaves; each leaf lies in one of them."""
+    """The pieces in which some leaf lies, each with the least bound of its leaves; every leaf lies in exactly one
+    piece.
+    """
     least: dict[int, float] = {}
     for leaf in leaves:
         (mine,) = (k for k, piece in enumerate(pieces) if leaf.splits[: len(piece.splits)] == piece.splits)
@@ -191,7 +198,7 @@ def open_pieces(pieces: Sequence[Part], leaves: Sequence[Part]) -> list[Part]:
 
 
 class NarrowedParts:
-    """The search for one objective under way."""
+    """The state of the search for one objective."""
 
     def __init__(
         self, aim: Aim, level: float, rules: Rules, search: Search, watchers: Watchers, make: MakeBoxes
@@ -201,11 +208,11 @@ class NarrowedParts:
         self.watchers, self.progress = dataclasses.replace(watchers, progress=None, record=None), watchers.progress
         self.goal = 0.0 if aim.goals is None else float(aim.goals[0])
         self.waiting: list[Rest] = []
-        """what is open, the next one last"""
+        """the open rests; the last one is taken up next"""
         self.stuck: list[Part] = []
-        """open parts with nothing left to split"""
+        """open parts without a number that can be split"""
         self.closed = math.inf
-        """the least bound of what is closed"""
+        """the least bound of all closed parts"""
         self.attack = TreeAttack(search.attack)
         self.bounded = 0
         self.passes = 0
@@ -213,7 +220,7 @@ class NarrowedParts:
         self.witness: Tensor | None = None
 
     def run(self, whole: Rest) -> Outcome:
-        """Narrow and split, until nothing is open or a limit is reached."""
+        """Narrow and split until nothing is open or a limit is reached."""
         self.waiting = [whole]
         stopped: Stop | None = None
         try:
@@ -236,7 +243,7 @@ class NarrowedParts:
         return self._outcome(stopped)
 
     def _take_up(self, rest: Rest) -> None:
-        """Put what becomes of the last rest in its place: nothing, if it is closed."""
+        """Process `rest`, the last one that waits, and put its open pieces in its place: none, if it is closed."""
         begin = time.perf_counter()
         if rest.part.splits:
             rest = self._narrowed(rest)
@@ -267,10 +274,10 @@ class NarrowedParts:
             self.waiting += sorted(pieces, key=lambda piece: -piece.part.bound)
 
     def _narrowed(self, rest: Rest) -> Rest:
-        """The rest narrowed, as long as that pays; boxes that contradict each other are not taken."""
+        """The rest after narrowing, as long as that pays; boxes that contradict each other are not used."""
         best = rest
         question, boxes, part = rest.question, rest.boxes, rest.part
-        before = -math.inf  # the bound of the round before; that of the part may be of a tree, and no linear bound
+        before = -math.inf  # the linear bound of the round before; the part's own may come from a tree
         for _ in range(ROUNDS):
             linear, bound, choice = self._linear(question, boxes, part)
             part = dataclasses.replace(part, choice=choice, bound=max(part.bound, bound))
@@ -292,9 +299,9 @@ class NarrowedParts:
         return best
 
     def _linear(self, question: Question, boxes: Boxes, part: Part) -> tuple[LinearBound, float, Choice]:
-        """An optimised linear bound on a part with its size, the best bound over it, and the parameters.
+        """An optimised linear bound on a part, with its size; the best bound over the part; and the parameters.
 
-        The bound is −inf if it is none.
+        The bound is −inf if none could be computed.
         """
         objective = Objective.dense(question.graph.output, self.aim.objectives[None])
         made = self._with_cuts(question, boxes, part)
@@ -308,7 +315,7 @@ class NarrowedParts:
         return linear, max((bound for bound in bounds if not math.isnan(bound)), default=-math.inf), done.choice
 
     def _with_cuts(self, question: Question, boxes: Boxes, part: Part) -> PartBoxes:
-        """The boxes of a rest, and where its splits have multipliers."""
+        """The boxes of a rest, and the scales of the multipliers of its splits."""
         inner = inner_ranges(question, boxes, self.rules) if any(split.inner for split in part.splits) else {}
         return part_boxes(boxes, inner, [part.splits], (question.graph.input, question.index.start))
 

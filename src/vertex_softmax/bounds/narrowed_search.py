@@ -1,7 +1,7 @@
-"""Branch and bound after narrowing: each objective's set is narrowed first, and only what stays open is split.
+"""Branch and bound after narrowing: each objective's set is narrowed first, and what stays open is split.
 
-Invariant: as of branch and bound, the bounds returned hold over the whole set of the question. What was narrowed away
-of an objective is above its level there (narrowing.py), which is above its goal by more than rounding.
+Invariant: as in branch and bound, the bounds returned hold over the whole set of the question. On everything that was
+cut off for an objective it is above its level (narrowing.py), and the level is above the goal by more than rounding.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.ops.rules import Rules
 
 ABOVE = 4.0
-"""How far a level is above its goal, in units of what rounding can have added to a bound."""
+"""How far a level is above its goal, in units of the most that rounding can have added to a bound."""
 
 BOXES = 40
-"""Parts are narrowed too where there is time to make boxes so often."""
+"""Parts are narrowed as well if there is time to make boxes at least this often."""
 
 
 # Seven parameters: those of `branch_and_bound`, and what makes boxes over a narrower set.
@@ -47,10 +47,10 @@ def branch_narrowed(
     *,
     rough: bool = False,
 ) -> Outcome:
-    """Bound objectives over the set of a question with one input, a box, whose boxes are made.
+    """Bound objectives over the set of a question, which is the box of a single input, whose boxes are given.
 
-    rough: not by `make`. A record is told which objectives were decided over a narrower set, and has no leaves of these
-    itself.
+    `make` makes boxes over a narrower set. rough: `boxes` were made in another, rougher way. A record is told which
+    objectives were decided over a narrower set, and contains no leaves of these itself.
     """
     begin = time.perf_counter()
     goals = torch.zeros_like(aim.objectives.flatten(1)[:, 0]) if aim.goals is None else aim.goals
@@ -84,7 +84,7 @@ def branch_narrowed(
 
 
 def _noted(found: Narrowed) -> RestRecord:
-    """How a set was narrowed, for a record."""
+    """How a set was narrowed, as a record."""
     noted = RestRecord()
     for choice in found.cuts:
         noted.cut(choice)
@@ -93,13 +93,13 @@ def _noted(found: Narrowed) -> RestRecord:
 
 
 How = tuple[Rules, Search, Watchers, "_Timed"]
-"""The rules, how far to go, who hears of it, and what makes boxes over a narrower set."""
+"""The rules, the limits, the callbacks, and what makes boxes over a narrower set."""
 
 
 def _branch_trees(
     question: Question, boxes: Boxes, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How
 ) -> Outcome:
-    """Trees over the boxes of the whole set; that of an objective that is left alone over what is left of it."""
+    """One search over the boxes of the whole set; or, if a single objective is open, over what is left of its set."""
     rules, rest, watchers, _ = how
     goals, known = _given(aim.goals), _given(aim.known).clone()
     open_ = (~(known > goals)).nonzero().flatten().tolist()
@@ -118,7 +118,9 @@ def _branch_trees(
 
 
 def _branch_parts(question: Question, left: Mapping[int, Narrowed], aim: Aim, levels: Tensor, how: How) -> Outcome:
-    """Each open objective over what is left of its own set, its parts narrowed too, those nearest to the goal first."""
+    """Search for each open objective over what is left of its own set, narrowing parts too; those nearest their goals
+    first.
+    """
     rules, search, watchers, timed = how
     end = question.clock.deadline
     if search.seconds is not None:
@@ -157,12 +159,12 @@ def _given(numbers: Tensor | None) -> Tensor:
 
 
 class _Timed:
-    """What makes boxes, and how long that takes."""
+    """A function that makes boxes, with the time that it takes."""
 
     def __init__(self, make: MakeBoxes) -> None:
         self.make = make
         self.seconds: float | None = None
-        """for the boxes that took longest; None: none were made"""
+        """the longest time that making boxes took; None: none have been made"""
 
     def __call__(self, question: Question, known: Sequence[Boxes]) -> Boxes:
         begin = time.perf_counter()
@@ -171,16 +173,16 @@ class _Timed:
         return made
 
     def allows(self, search: Search) -> bool:
-        """Whether there is time for enough boxes that parts can be narrowed."""
+        """Whether there is time to make boxes often enough for parts to be narrowed."""
         if self.seconds is None:
             return False
         return search.seconds is None or search.seconds >= BOXES * self.seconds
 
 
 def _renumbered(watchers: Watchers, k: int, over: Narrowed | None) -> Watchers:
-    """The watchers of a search over a narrower set, whose only objective they know as number k.
+    """Watchers for a search over a narrower set, whose only objective, of index 0, is number k of `watchers`.
 
-    A record hears of its tree if that is over one set.
+    `over`: the narrower set, if the search is a single tree over it; the tree is then recorded.
     """
     accept, attack = watchers.accept, watchers.attack
     if watchers.record is not None and over is not None:
@@ -197,13 +199,13 @@ def _renumbered(watchers: Watchers, k: int, over: Narrowed | None) -> Watchers:
 
 
 def _end(question: Question, search: Search, begin: float) -> float | None:
-    """When the narrowing has to end."""
+    """The time at which narrowing has to end, on the clock of `time.perf_counter`; None: no limit."""
     own = None if search.seconds is None else begin + search.narrowing * search.seconds
     return min((end for end in (own, question.clock.deadline) if end is not None), default=None)
 
 
 def _rounding(question: Question, boxes: Boxes, aim: Aim, rules: Rules) -> torch.Tensor:
-    """More than rounding can have added to a bound of any objective, (1,)."""
+    """More than rounding can have added to the bound of any objective, (1,)."""
     objective = Objective.dense(question.graph.output, aim.objectives[None])
     whole = dataclasses.replace(rules, sums=True)
     return VERDICT[question.dtype] * terms(question, boxes, objective, whole).amax(1)

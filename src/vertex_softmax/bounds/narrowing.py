@@ -1,13 +1,13 @@
 """Narrow the input set to where an objective may still be as low as a level, and bound it there.
 
-Invariant: at every input of the set that was left out on the way, the objective is above the level. So the least of the
-level and of a bound over what is left is a bound over the whole set.
+Invariant: at every input of the set that was cut off, the objective is above the level. So the least of the level and
+of a bound over what is left is a bound over the whole set.
 
-A linear bound says objective ≥ constant + Σ coefficients·x. Where the right side is above the level nothing has to be
-shown any more: what is left is the box cut by a half-space (sets/cut_region.py), and a smaller box. Everything is
-bounded anew over that; the closer the bound comes to the level, the less is left, and what relaxations lose shrinks
-with it, faster than the set. There is no tree. Where a bound is so far below the level that almost nothing is cut off,
-nothing is gained, and the narrowing ends at once.
+A linear bound says objective ≥ constant + Σ coefficients·x. Where the right side is above the level, nothing has to be
+proved any more. The rest of the set is the box cut by a half-space (sets/cut_region.py), with a smaller box around it.
+Boxes and bound are made anew over that. The closer the bound comes to the level, the less is left, and the loss of the
+relaxations shrinks faster than the set. There is no tree. If a bound is so far below the level that almost nothing is
+cut off, narrowing gains nothing and ends at once.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ from vertex_softmax.sets.cut_region import CutRegion
 from vertex_softmax.sets.region import BoxRegion
 
 USELESS = 0.9
-"""A cut that leaves more than this share of the way that the linear bound goes over the box is not worth new boxes."""
+"""A cut that leaves more than this share of the linear bound's range over the box is not worth making new boxes."""
 ENOUGH = 0.1
-"""The narrowing ends when a round closes less than this share of what is missing to the level."""
+"""Narrowing ends when a round closes less than this share of what the bound lacks to the level."""
 ROUNDS = 40
-"""More rounds are not made."""
+"""The largest number of rounds."""
 AGAIN = 3
-"""By how much fewer and smaller the steps of an ascent are that goes on from the parameters of the last round."""
+"""An ascent that starts from the parameters of the last round has this many times fewer and smaller steps."""
 ULPS = 16
-"""By so many rounding units a narrowed end is moved outward, of the size of what it was computed from."""
+"""A narrowed end is moved outward by this many rounding units of the numbers it was computed from."""
 
 MakeBoxes = Callable[[Question, Sequence[Boxes]], Boxes]
-"""Makes boxes of a question; those given, if any, hold there too."""
+"""Makes boxes for a question; the boxes in the sequence, if any, are known to hold for it too."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Narrowed:
-    """What is left of the set of one objective, and what is known there."""
+    """What is left of the set of one objective, and the bound there."""
 
     bound: float
-    """over what is left; −inf if there is none"""
+    """the bound over what is left; −inf if none could be computed"""
     question: Question
-    """about what is left"""
+    """the question about what is left"""
     boxes: Boxes
-    """over it"""
+    """the boxes over what is left"""
     rounds: int
-    """how often boxes were made anew: as often as the set was narrowed, or once more where those given were rough"""
+    """how often boxes were made anew: once for each cut, and once more if the boxes given were rough and nothing could
+    be cut off at first"""
     cuts: tuple[Choice, ...]
-    """the parameters of the linear bounds by which the set was narrowed, one round after the other"""
+    """the parameters of the linear bounds by which the set was cut, in order"""
     choice: Choice
-    """those of the bound over what is left"""
+    """the parameters of the bound over what is left"""
 
 
 def narrowed(
@@ -75,9 +76,9 @@ def narrowed(
 ) -> Narrowed:
     """Narrow the set of a question with one input and one dense objective until the bound is above the level.
 
-    It ends earlier where that does not pay, or where the question's time is spent. how: what makes boxes of a narrower
-    question, the rules of the passes, and the ascent on their free parameters. rough: the boxes given are not such
-    boxes: in the first round better ones are made even where nothing is cut off.
+    It ends earlier if that does not pay, or when the question's deadline passes. how: what makes boxes for a narrower
+    question, the rules of the passes, and the ascent on their free parameters. rough: `boxes` are not of the kind that
+    is made there; then better ones are made in the first round even if nothing is cut off.
     """
     make, rules, ascent = how
     again = dataclasses.replace(ascent, steps=ascent.steps // AGAIN, step_size=ascent.step_size / AGAIN)
@@ -109,9 +110,9 @@ def narrowed(
 def _linear(
     question: Question, boxes: Boxes, objective: Objective, rules: Rules, ascent: Ascent, aim: tuple[float, Choice]
 ) -> tuple[LinearBound, float, Choice]:
-    """An optimised linear bound of the objective with its size, the best bound over the set, and the parameters.
+    """An optimised linear bound of the objective, with its size; the best bound over the set; and the parameters.
 
-    The bound is −inf if it is none. aim: the level, and the parameters to begin with: none at first.
+    The bound is −inf if none could be computed. aim: the level, and the parameters to start with (empty at first).
     """
     level, known = aim
     begin = Beginning(choice=known or None, best=True)
@@ -123,9 +124,10 @@ def _linear(
 
 
 def left_over(question: Question, linear: LinearBound, level: float) -> CutRegion | None:
-    """Where a linear bound, with its size, of one objective allows at most the level; None if that is almost all.
+    """The region in which a linear bound of one objective is at most the level; None if that is almost the whole box.
 
-    It is shaped like the graph's input. What the pass may have rounded is added to the level.
+    linear: the bound with its size. The region is shaped like the graph's input. What the pass may have rounded is
+    added to the level.
     """
     region = question.region
     if linear.coefficients is None or linear.size is None or not isinstance(region, BoxRegion):
@@ -137,10 +139,10 @@ def left_over(question: Question, linear: LinearBound, level: float) -> CutRegio
     least = float(torch.where(slope > 0, slope * lower, slope * upper).sum())
     way = float((slope.abs() * (upper - lower)).sum())
     budget = max(0.0, room - least)
-    """how much Σ slope·x may be above its least value over the box"""
+    """how far Σ slope·x may exceed its least value over the box"""
     if not budget < USELESS * way:
         return None
-    size = (slope.abs() * torch.maximum(lower.abs(), upper.abs())).sum()  # what the sums above may have rounded
+    size = (slope.abs() * torch.maximum(lower.abs(), upper.abs())).sum()  # of which the sums above round a small share
     unit = ULPS * torch.finfo(question.dtype).eps
     budget += unit * slope.numel() * float(size)
     reach = budget / torch.where(slope != 0, slope.abs(), torch.ones_like(slope))

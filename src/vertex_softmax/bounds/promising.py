@@ -1,7 +1,8 @@
-"""Branch and bound that is given up as soon as it does not promise to end: for boxes that others would be better than.
+"""Branch and bound that is given up as soon as it does not promise to end, because better boxes can be made.
 
-Invariant: as of branch and bound, the bounds returned hold over the whole set. Whether it goes on is asked of the worst
-bound alone, each time that twice as many parts were bounded, and not of the clock: the same question has the same tree.
+Invariant: as in branch and bound, the bounds returned hold over the whole set. Whether it goes on depends only on the
+worst bound, which is looked at each time the number of bounded parts has doubled, and not on the clock; so the same
+question always has the same tree.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.ops.rules import Rules
 
 FIRST = 500
-"""After bounding so many parts it is asked for the first time what the tree promises."""
+"""The promise of the tree is looked at for the first time after this many bounded parts."""
 MOST = 4000
-"""Within so many parts it has to promise to end."""
+"""The tree is given up unless it promises to end within this many parts."""
 
 
 def promises(before: float, now: float, doublings: float) -> bool:
-    """Whether a worst bound reaches its goal by doublings that gain as much as the last one did.
+    """Whether a worst bound will reach its goal if each further doubling gains as much as the last one.
 
-    Both are bounds less their goals: before the last doubling, and now.
+    before, now: the least bound minus goal before the last doubling, and after it.
     """
     gained = now - before
     return gained > 0 and -now <= gained * doublings
@@ -34,24 +35,24 @@ def promises(before: float, now: float, doublings: float) -> bool:
 def branch_while_promising(
     question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers
 ) -> Outcome:
-    """Bound objectives over the set of a question with one input; it may end as `Stop.UNPROMISING`."""
+    """Bound objectives over the set of a question with one input; the search may end as `Stop.UNPROMISING`."""
     return PromisingTree(question, boxes, aim, rules, search, watchers).grow(search.seconds)
 
 
 class PromisingTree(BranchAndBound):
-    """The search under way."""
+    """The state of such a search."""
 
     def __init__(
         self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers
     ) -> None:
         super().__init__(question, boxes, aim, rules, search, watchers)
         self.asked: float = FIRST // 2
-        """after so many parts the worst bound is compared with what it was before"""
+        """the number of bounded parts at which the worst bound is looked at next"""
         self.before = -math.inf
-        """the worst bound less its goal when it was compared last"""
+        """the worst bound minus goal when it was last looked at"""
 
     def _resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> Outcome:
-        self.asked = math.inf  # it is known to end; what is open now is a few parts of it
+        self.asked = math.inf  # the search has ended before; a few of its parts are open again
         return super()._resume(parts, goals, seconds)
 
     def _stopped(self) -> Stop | None:

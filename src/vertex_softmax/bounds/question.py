@@ -1,4 +1,4 @@
-"""One question: a graph over an input set, and what every computation about it shares."""
+"""A question: a graph over an input set, with everything that computations about it share."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from vertex_softmax.sets.region import Region
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stopwatch:
-    """When a computation has to end, and where its time went."""
+    """The deadline of a computation, and the time it spent in each stage."""
 
     deadline: float | None = None
-    """on time.perf_counter's clock: a backward pass that is under way then raises OutOfTimeError"""
+    """on the clock of `time.perf_counter`; a backward pass that is under way when it passes raises OutOfTimeError"""
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-    """by stage"""
+    """seconds spent, by stage"""
     progress: Progress | None = None
-    """who is told of the stages that take long"""
+    """called with the progress of stages that take long"""
 
     def check(self) -> None:
         """Raise if the deadline has passed."""
@@ -35,7 +35,7 @@ class Stopwatch:
             raise OutOfTimeError("the time is spent")
 
     def tell(self, stage: str, done: int, total: int) -> None:
-        """Tell whoever listens how much of a stage is done."""
+        """Report how much of a stage is done."""
         if self.progress is not None:
             self.progress(stage, done, total)
 
@@ -46,24 +46,25 @@ class Stopwatch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Question:
-    """A graph over a batch of input sets: what is asked about, and what all passes share."""
+    """A graph over a batch of input sets, and what all passes about it share."""
 
     index: GraphIndex
     given: Region
-    """the input sets, shaped like the graph's input: what was asked"""
+    """the input sets as they were given, shaped like the graph's input"""
     region: Region
     """the same sets, rearranged like `index.start`, the node where passes end (the input, or a mere reshape of it)"""
     memory: Memory
     clock: Stopwatch
     relaxations: Relaxations
     kept: dict[str, Boxes] = dataclasses.field(default_factory=dict)
-    """boxes that several methods need, made once (`once`)"""
+    """boxes that several methods use, made once (`once`)"""
     products: bool = True
-    """whether zonotopes may have products of the input's unknowns (docs/norms.md): tighter, and many times the work"""
+    """whether zonotopes may have products of the input's unknowns (docs/norms.md), which are tighter and cost many
+    times more"""
     triples: bool = False
-    """whether they may have products of three of them besides"""
+    """whether they may have products of three unknowns as well"""
     numbers: int | None = None
-    """how many numbers the blocks of a node's zonotope may have for each input; None: what bounds/memory.py allows"""
+    """the limit for the numbers in the blocks of a node's zonotope, for each input; None: as bounds/memory.py says"""
 
     @staticmethod
     def over(
@@ -83,7 +84,7 @@ class Question:
         return Question(index, region, start, memory or Memory(), clock, Relaxations(index, start))
 
     def about(self, region: Region) -> Question:
-        """The same graph over other sets; what does not depend on the set is shared, and so is the clock."""
+        """A question about the same graph over other sets; it shares what does not depend on the set, and the clock."""
         start = region
         if self.index.start is not self.graph.input:
             start = region.rearranged(self.index.start_numbers(region.box.lower.device))
@@ -110,11 +111,11 @@ class Question:
         return self.given.box.lower.device
 
     def input_boxes(self) -> Boxes:
-        """Boxes that know the input alone."""
+        """Boxes that contain only the input's interval."""
         return Boxes(self.batch, {self.graph.input: self.given.box})
 
     def once(self, name: str, make: Callable[[], Boxes]) -> Boxes:
-        """Boxes of this question by that name, made where they are asked for the first time."""
+        """Boxes of this question that are stored under a name; made when they are asked for the first time."""
         if name not in self.kept:
             self.kept[name] = make()
         return self.kept[name]
@@ -124,24 +125,25 @@ class Question:
         return dataclasses.replace(self, clock=Stopwatch(deadline, self.clock.seconds, self.clock.progress))
 
     def to_first_order(self, numbers: int | None = None) -> Question:
-        """The same question without products of the input's unknowns, and at most so many numbers for a node's blocks.
+        """The same question with zonotopes of first order only, and with a limit for the numbers of a node's blocks.
 
-        Its boxes are made anew.
+        None of its boxes are taken over.
         """
         relaxations = Relaxations(self.index, self.region)
         return dataclasses.replace(self, relaxations=relaxations, kept={}, products=False, numbers=numbers)
 
     def to_third_order(self, deadline: float | None) -> Question:
-        """The same question with products of three of the input's unknowns, until a deadline.
+        """The same question with products of three of the input's unknowns, and with a deadline.
 
-        Its boxes are made anew.
+        None of its boxes are taken over.
         """
         relaxations = Relaxations(self.index, self.region)
         return dataclasses.replace(self.until(deadline), relaxations=relaxations, kept={}, triples=True)
 
     def on_parts(self) -> Question:
-        """The same question for boxes of parts of the set (`Boxes.parts`).
+        """The same question, for use with boxes of parts of the set (`Boxes.parts`).
 
-        Relaxations that parts share with the whole are then made once; without it the bounds are the same, and slower.
+        Relaxations that a part shares with the whole set are then made only once. Without this the bounds are the same,
+        but slower.
         """
         return dataclasses.replace(self, relaxations=self.relaxations.of_parts())

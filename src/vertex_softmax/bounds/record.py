@@ -1,7 +1,7 @@
-"""What a search leaves behind for whoever proves its result again: the parts it closed, and what it bounded them with.
+"""The record of a search: the parts it closed and the parameters it used, from which its result can be proved again.
 
-Invariant: the leaves of an objective with no open part that was not decided over a narrower set cover the whole set,
-and each is the end of one branch of its tree. Numbers that several leaves have in common are stored once.
+Invariant: for an objective that has no open part and was not decided over a narrower set, the recorded leaves cover the
+whole set, and each is the end of one branch of its tree. Tensors that several leaves have in common are stored once.
 """
 
 from __future__ import annotations
@@ -28,99 +28,103 @@ if TYPE_CHECKING:
     from vertex_softmax.bounds.question import Question
 
 Resume = Callable[[Sequence[Part], Sequence[float], float], "Outcome"]
-"""Opens closed parts again, with higher goals (n,), and goes on with the search for some seconds."""
+"""Opens closed parts again with higher goals (n,), and continues the search for some seconds."""
 
 
 class NarrowedTree(NamedTuple):
     """The tree of one objective over what narrowing has left of its set."""
 
     question: Question
-    """about what is left"""
+    """the question about what is left"""
     record: Record
-    """of a search with this objective alone, number 0"""
+    """the record of a search for this objective alone, which has index 0 in it"""
     cuts: tuple[Choice, ...] = ()
-    """as `RestRecord.cuts`"""
+    """the parameters of the linear bounds that cut the set (`RestRecord.cuts`)"""
 
 
 @dataclasses.dataclass(eq=False)
 class RestRecord:
-    """How a part of the set of one objective, or all of it, was decided: it was cut, then bounded or split.
+    """How one objective was decided on a part of its set or on all of it: the part was cut, then bounded or split.
 
-    Parameters are in single precision: whatever they are is sound.
+    Parameters are stored in single precision, which is sound because any values are.
     """
 
     splits: tuple[Split, ...] = ()
-    """on the way from the whole set to the part"""
+    """the splits that lead from the whole set to the part"""
     cuts: list[Choice] = dataclasses.field(default_factory=list)
-    """the parameters of the linear bounds by which it was narrowed, each over what the one before has left"""
+    """the parameters of the linear bounds by which the part was narrowed, each over what the one before had left"""
     last: Choice = dataclasses.field(default_factory=Choice)
-    """those of the last bound over what is left"""
+    """the parameters of the last bound over what is left"""
     tree: Record | None = None
-    """the closed leaves of a tree over what is left, with their splits from the whole set on; None: `last` closed it"""
+    """the closed leaves of the tree over what is left, with all splits from the whole set on; None: `last` closed the
+    part"""
     pieces: list[RestRecord] = dataclasses.field(default_factory=list)
-    """the leaves of that tree that were narrowed themselves"""
+    """the leaves of that tree that were narrowed in turn"""
 
     def cut(self, choice: Choice) -> None:
-        """Note that it was narrowed by a linear bound with these parameters."""
+        """Record that the part was narrowed by a linear bound with these parameters."""
         self.cuts.append(single(choice))
 
     def bound(self, choice: Choice) -> None:
-        """Note the parameters of a bound over what is left."""
+        """Record the parameters of a bound over what is left."""
         self.last = single(choice)
 
     def split(self, tree: Record, pieces: Sequence[Part]) -> list[RestRecord]:
-        """Note the tree over what is left, and which of its parts are narrowed themselves: a record for each."""
+        """Record the tree over what is left, and which of its parts are narrowed in turn; return a record for each of
+        these.
+        """
         tree.drop(pieces)
         self.tree, self.pieces = tree, [RestRecord(piece.splits) for piece in pieces]
         return self.pieces
 
 
 def single(choice: Choice) -> Choice:
-    """The same in single precision, apart from the batch it was computed in."""
+    """A copy of the choice in single precision, which does not keep the batch alive that it was computed in."""
     return choice.map(lambda value: value.detach().to(torch.float32, copy=True))
 
 
 class Record:
-    """The leaves of a search, in the order in which they were closed."""
+    """The leaves of a search, in the order in which they were closed, and what they were bounded with."""
 
     def __init__(self) -> None:
         self.leaves: list[Part] = []
         """every part that was closed, with all of its parameters"""
         self.boxes: Boxes | None = None
-        """of the whole set, as the search had them last"""
+        """the boxes of the whole set, as the search had them at its end"""
         self.inner: Mapping[Node, Interval] = {}
-        """the ranges, before any split, of what ops compute on the way"""
+        """by node, the range before any split of what its op computes inside"""
         self.functionals: dict[int, Mapping[Node, Tensor]] = {}
-        """by objective: what the ellipsoids of the values of attentions were fitted to, (..., n, d) each"""
+        """by objective and attention: the coefficients (..., n, d) to which the ellipsoids of the values were fitted"""
         self.late: AscendedEntries | None = None
-        """how the box was optimised that the last exact splits cut; None if it was not"""
+        """how the box of the last exact splits was optimised (`Search.late`); None if it was not"""
         self.open: set[int] = set()
-        """objectives of which some part is open: their leaves do not cover the set"""
+        """the objectives with an open part, whose leaves do not cover the set"""
         self.narrowed: dict[int, NarrowedTree | RestRecord] = {}
-        """objectives that were decided over a narrower set (narrowed_search.py), and how"""
+        """how objectives were decided that were decided over a narrower set (narrowed_search.py)"""
         self.halves: dict[int, list[ClosedBox]] = {}
-        """objectives that were decided over smaller boxes of the input (halving.py), and these, which cover the set"""
+        """by objective that was decided by halving the input (halving.py): the boxes in which it was, which cover the
+        set"""
         self._resume: Resume | None = None
         self._stored: dict[tuple[object, ...], Tensor] = {}
 
     def add(self, part: Part) -> None:
-        """Add a part that is closed, with all of its parameters."""
+        """Add a closed part with all of its parameters."""
         self.leaves.append(dataclasses.replace(part, candidates=(), choice=part.choice.map(self._once)))
 
     def decides(self, objective: int) -> bool:
-        """Whether the objective is decided by what is recorded here."""
+        """Whether this record decides the objective."""
         by_leaves = objective not in self.open and any(leaf.objective == objective for leaf in self.leaves)
         return by_leaves or objective in self.narrowed or objective in self.halves
 
     def drop(self, pieces: Sequence[Part]) -> None:
-        """Forget the leaves that lie in one of these parts."""
+        """Remove the leaves that lie in one of these parts."""
         inside = [piece.splits for piece in pieces]
         self.leaves = [
             leaf for leaf in self.leaves if not any(leaf.splits[: len(splits)] == splits for splits in inside)
         ]
 
     def forget(self, objectives: Iterable[int]) -> None:
-        """Forget all about some objectives: another search decides them, or none does."""
+        """Remove everything about some objectives, because another search decides them, or none does."""
         gone = set(objectives)
         self.leaves = [leaf for leaf in self.leaves if leaf.objective not in gone]
         self.functionals = {k: each for k, each in self.functionals.items() if k not in gone}
@@ -134,18 +138,18 @@ class Record:
             self.halves[k] = [each for each in closed if k in each.objectives]
 
     def note_late(self, entries: AscendedEntries) -> None:
-        """Note how the box was optimised that the last exact splits cut."""
+        """Record how the box of the last exact splits was optimised."""
         self.late = entries
 
     def end(self, boxes: Boxes, inner: Mapping[Node, Interval], left: Iterable[Part], resume: Resume) -> None:
-        """Note what the search had when it ended, and which parts are left open."""
+        """Record the final state of the search, and which of its parts are still open."""
         self.boxes, self.inner, self._resume = boxes, inner, resume
         self.open = {part.objective for part in left}
 
     def resume(self, parts: Sequence[Part], goals: Sequence[float], seconds: float) -> bool:
-        """Go on with some of the leaves, which have to be above higher goals; whether all are closed again.
+        """Open some of the leaves again, which have to be above higher goals; return whether all could be closed.
 
-        What is closed takes the place of these leaves; if not all is, they stay what they were.
+        If so, the newly closed parts replace these leaves; if not, the leaves stay as they were.
         """
         if self._resume is None:
             return False
@@ -158,7 +162,7 @@ class Record:
         return True
 
     def _once(self, value: Tensor) -> Tensor:
-        """The same numbers, in the tensor that has them already if there is one."""
+        """The stored tensor with the same numbers, if there is one; else this one, which is then stored."""
         raw = value.detach().contiguous().cpu().view(-1).view(torch.uint8).numpy()
         key = (value.dtype, tuple(value.shape), hashlib.blake2b(raw.data, digest_size=16).digest())
         return self._stored.setdefault(key, value)

@@ -1,6 +1,7 @@
-"""What ops make of their inputs' boxes: relaxations, made once for given boxes and rules.
+"""The relaxations of nodes, made by their ops over given boxes and rules, and cached.
 
-Invariant: the relaxation returned for a node was made from exactly the facts that the given boxes hold of its inputs.
+Invariant: the relaxation returned for a node was made from exactly the facts that the given boxes hold about its
+inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from vertex_softmax.sets.region import BoxRegion, Region
 
 
 class Relaxations:
-    """A cache by node and rules; an entry counts only for the facts it was made from (`Boxes.facts`)."""
+    """A cache of relaxations by node and rules; an entry holds only for the facts it was made from (`Boxes.facts`)."""
 
     def __init__(self, index: GraphIndex, region: Region, whole: Relaxations | None = None) -> None:
         self.index, self.region, self.whole = index, region, whole
@@ -33,7 +34,9 @@ class Relaxations:
         self._forms: dict[Node, AffineForm | ChoiceForm | None] = {} if whole is None else whole._forms
 
     def over(self, region: Region) -> Relaxations:
-        """For another region: with what was made so far, where nothing but `support` tells it from this one."""
+        """The relaxations over another region; those made so far are kept if the two regions differ in nothing but
+        `support`.
+        """
         found = Relaxations(self.index, region)
         boxes = [each.box for each in (self.region, region) if isinstance(each, BoxRegion)]
         if len(boxes) == 2 and all(torch.equal(*ends) for ends in zip(*boxes, strict=True)):
@@ -42,7 +45,7 @@ class Relaxations:
         return found
 
     def of_parts(self) -> Relaxations:
-        """For boxes of parts of the set: what a part shares with the whole is taken from here."""
+        """Relaxations for boxes of parts of the set, which reuse these for what a part shares with the whole set."""
         return Relaxations(self.index, self.region, self)
 
     def of(self, node: Node, boxes: Boxes, rules: Rules) -> Relaxation:
@@ -60,9 +63,9 @@ class Relaxations:
         return made
 
     def context(self, node: Node, boxes: Boxes, rules: Rules) -> Context:
-        """All that the relaxation of a node may depend on."""
+        """Everything that the relaxation of a node may depend on."""
         wanted = {node.inputs[i] for i in node.op.form_inputs}
-        if isinstance(node.op, Attention) and not self.region.unit.cube:  # for the ball rule
+        if isinstance(node.op, Attention) and not self.region.unit.cube:  # the ball rule reads the scores' form
             wanted.add(node.inputs[0])
         return Context(
             boxes=tuple(boxes[i] for i in node.inputs),
@@ -74,7 +77,9 @@ class Relaxations:
         )
 
     def form(self, node: Node) -> AffineForm | ChoiceForm | None:
-        """The node as an exact affine function of the input, if it is one and small enough to write down."""
+        """The node as an exact affine function of the input; None if it is none, or if the function is too large to
+        store.
+        """
         if node not in self._forms:
             self._forms[node] = self._form(node)
         return self._forms[node]
@@ -90,7 +95,7 @@ class Relaxations:
 
 
 def product_form(left: AffineForm, right: AffineForm) -> AffineForm | None:
-    """left @ right, if one of the two does not depend on the input after all, as the query of a class token; else None.
+    """left @ right if one of the two does not depend on the input, as the query of a class token; else None.
 
     (..., n, k), (..., k, m) → (..., n, m)
     """
@@ -104,15 +109,16 @@ def product_form(left: AffineForm, right: AffineForm) -> AffineForm | None:
 
 
 def affine_form(index: GraphIndex, region: Region, node: Node) -> AffineForm | ChoiceForm | None:
-    """A node that is affine in the input, over the region; None if it is too large, or the region has no form of it."""
+    """The form of an affine node over a region; None if it is too large, or if the region has no such forms."""
     found = affine_map(index, region.box.lower, node)
     return None if found is None else region.form(*found, node.shape)
 
 
 def affine_map(index: GraphIndex, like: Tensor, node: Node) -> tuple[Tensor, Tensor] | None:
-    """A node that is affine in the start, as matrix·start + constant; None if it is too large or constant.
+    """A node that is affine in the start, as matrix·start + constant; None if it is too large, or constant.
 
-    matrix: (numbers of the node, numbers of the start), constant: (1, numbers of the node). Made once.
+    matrix: (numbers of the node, numbers of the start), constant: (1, numbers of the node). Made once for each node,
+    precision and device.
     """
     key = (node, like.dtype, like.device)
     if key not in index.maps:

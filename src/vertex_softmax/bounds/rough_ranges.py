@@ -1,11 +1,11 @@
-"""Which nodes need their zonotope's exact range, where a rough one is quicker (`SpannedUnknowns`).
+"""Which nodes need the exact range of their zonotope, where a rough one is quicker (`SpannedUnknowns`).
 
-Invariant: the boxes of nodes that ops read which are not affine are those that exact ranges everywhere would give.
+Invariant: the boxes that non-affine ops read are the same as if the exact ranges of all nodes had been used.
 
-Let a node be *plain* if no interval is tighter than its zonotope anywhere. Behind plain nodes an affine op's interval
-is no tighter than its zonotope: |W| times ranges is at least the range of W y. So it is plain too, and as no later box
-comes from its interval, it does not matter by how much its box is too wide. Where an interval is tighter somewhere, as
-that of a ReLU is, whatever is combined with it needs its exact range.
+Call a node *plain* if no entry of its interval is tighter than its zonotope. An affine op of plain nodes has an
+interval that is no tighter than its zonotope, because |W| times the ranges of y is at least the range of W y. So it is
+plain too; and as no later box will come from its interval, it does not matter how much too wide that is. If an interval
+is tighter in some entry, as that of a ReLU is, then the nodes that are combined with it need their exact ranges.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from vertex_softmax.ops.zonotope import Zonotope
 
 
 class RoughRanges:
-    """The plain nodes, and those whose boxes are not exact."""
+    """The nodes that are plain, and the nodes whose boxes are rough, that is, not exact."""
 
     def __init__(self, start: Node) -> None:
         self.plain, self.rough = {start}, set[Node]()
 
     def before(self, node: Node, boxes: Boxes, zonotopes: Mapping[Node, Zonotope]) -> Boxes:
-        """Boxes that are exact where a node combines its inputs with one that is not plain."""
+        """The boxes, made exact at the inputs of a node if not all of them are plain."""
         if all(i in self.plain for i in node.inputs):
             return boxes
         for i in node.inputs:
@@ -37,9 +37,12 @@ class RoughRanges:
         return boxes
 
     def after(self, node: Node, boxes: Boxes, found: Zonotope, *, careful: bool, whole: bool) -> Boxes:
-        """Boxes with the range of a node that is known by its interval; `whole`: none of its blocks were merged."""
+        """The boxes with a node's interval met with the range of its zonotope `found`, rough where that is enough.
+
+        careful: use the tightest range that the zonotope offers. whole: none of its blocks were merged.
+        """
         inherits = all(i in self.plain for i in node.inputs) and node.op.affine and whole
-        if isinstance(node.op, Moving):  # then the box is the inputs', moved
+        if isinstance(node.op, Moving):  # its box is that of its inputs, with the numbers moved
             self.plain.update({node} if inherits else ())
             self.rough.update({node} if any(i in self.rough for i in node.inputs) else ())
             return boxes

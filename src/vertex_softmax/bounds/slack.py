@@ -2,9 +2,10 @@
 
 Invariant: value − bound = Σ of the parts, and each part is ≥ 0, to rounding.
 
-At x*, the point of the set at which the linear bound is least, every backward rule says Σ A·out ≥ Σ A_i·x_i + constant;
-by how much, added over the ops, is exactly what lies between the objective at x* and the bound. What lies between that
-value and the true minimum belongs to no op. (x* is also a strong attack, for nothing.)
+Let x* be the input of the set at which the linear bound is least. Every backward rule states that
+Σ A·out ≥ Σ A_i·x_i + constant; the gaps of these inequalities at x*, added over all ops, are exactly the difference
+between the objective at x* and the bound. The difference between that value and the true minimum belongs to no op. As a
+by-product, x* is a strong adversarial input.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from vertex_softmax.ops.contract import Step
 from vertex_softmax.ops.rules import Rules
 
 MOST_ROWS = 4096
-"""An attention with more rows has no slack row by row."""
+"""The slack of single rows is not computed for an attention with more rows than this."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,15 +38,15 @@ class Slack:
 
     bound: Tensor
     value: Tensor
-    """the objective at the point"""
+    """the value of the objective at `point`"""
     parts: dict[Node, Tensor]
-    """of every op that is not affine"""
+    """the gap of every op that is not affine"""
     point: Tensor
-    """(S, batch, *input shape)"""
+    """(S, batch, *input shape): for each objective the input at which its bound is least"""
 
 
 class _AtMinimum:
-    """A pass, and the values of all nodes at the point where its bound is least."""
+    """The result of a backward pass, and the values of all nodes at the input where its bound is least."""
 
     def __init__(self, question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice) -> None:
         self.linear: LinearBound = backward(question, boxes, objective, rules, choice, Wanted(steps=True))
@@ -56,7 +57,7 @@ class _AtMinimum:
         self.offset = (start - question.region.box.centre.unsqueeze(1)).flatten(2)
 
     def left(self, node: Node, A: Tensor, step: Step) -> Tensor:
-        """Σ A·out less what a step bounds it by, at the point, (batch, S)."""
+        """Σ A·out minus the lower bound of it that a step gives, evaluated at the point, (batch, S)."""
         left = (A * self.values[node]).flatten(2).sum(-1)
         for i, coefficients in zip(node.inputs, step.coefficients, strict=True):
             if coefficients is not None:
@@ -69,7 +70,7 @@ class _AtMinimum:
 
 
 def slack(question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice = DEFAULT) -> Slack:
-    """The slack of a backward pass with dense objectives (batch, S, *shape), with free parameters as chosen."""
+    """The slack of a backward pass from dense objectives (batch, S, *shape), with the given choice."""
     found = _AtMinimum(question, boxes, objective, rules, choice)
     parts: dict[Node, Tensor] = {}
     for each in found.linear.steps:
@@ -82,10 +83,10 @@ def slack(question: Question, boxes: Boxes, objective: Objective, rules: Rules, 
 def row_slack(
     question: Question, boxes: Boxes, objective: Objective, rules: Rules, choice: Choice = DEFAULT
 ) -> Mapping[Node, Tensor]:
-    """The slack of every attention row, (batch, *shape of the output but for its last dimension), of one objective.
+    """By attention, the slack of every row for one objective, (batch, *output shape without its last dimension).
 
-    Rows are bounded one by one, so that they add up to the attention's own part: each is asked for alone. An attention
-    with more than MOST_ROWS of them is left out. The objective is (batch, 1, *shape).
+    The objective is (batch, 1, *shape). Rows are bounded independently of each other, so each is evaluated alone, and
+    they add up to the attention's own part. Attentions with more than MOST_ROWS rows are left out.
     """
     found = _AtMinimum(question, boxes, objective, rules, choice)
     rows: dict[Node, Tensor] = {}
@@ -111,7 +112,7 @@ def row_slack(
 
 
 def attained(question: Question, boxes: Boxes, objective: Objective, rules: Rules) -> Tensor:
-    """The values (batch, S) of dense objectives at the points where their linear bounds are least."""
+    """The values (batch, S) of dense objectives at the inputs where their linear bounds are least."""
     _, start = backward(question, boxes, objective, rules).minimise(question.region)
     values = question.graph.values(question.index.as_input(start).transpose(0, 1))
     value = values[objective.node].transpose(0, 1)

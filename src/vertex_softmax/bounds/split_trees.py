@@ -1,9 +1,10 @@
-"""What branch and bound made of a part of a set: a tree of splits, whose leaves are the parts in its place.
+"""The tree of splits into which branch and bound has divided a part; its leaves are the parts that replace that part.
 
-Invariant: the leaves of a tree cover the part that it was made of, because a fork always has both sides, and both hold
-the point of the split. Nothing has to be believed about a tree for that; only the bounds of its leaves are claims.
+Invariant: the leaves of a tree cover the part that it was made of, because a fork always has both sides, and both sides
+contain the point of the split. That holds for any tree, whoever wrote it; only the bounds of the leaves are claims.
 
-A tree is written in preorder: after a fork comes the tree of its side "at least", then that of its side "at most".
+A tree is written in preorder: a fork is followed by the tree of its side "at least", then by that of its side "at
+most".
 
     (Fork(z, 3, 0.5), Leaf(1.0), Fork(z, 4, 0.0), Leaf(0.2), Leaf(-0.1))    # three leaves
 """
@@ -21,7 +22,7 @@ from vertex_softmax.graph.ir import Node
 
 @dataclasses.dataclass(frozen=True)
 class Fork:
-    """A split with both its sides: number `place` of a node, flattened, at a point."""
+    """A split with both of its sides: the entry with flat index `place` of a node, at the value `point`."""
 
     node: Node
     place: int
@@ -32,24 +33,24 @@ class Fork:
     """as `Split.inner`"""
 
     def side(self, *, at_least: bool) -> Split:
-        """One of its two sides."""
+        """One of the two sides of the split."""
         return Split(self.node, self.place, self.point, at_least=at_least, size=self.size, inner=self.inner)
 
     @staticmethod
     def of(split: Split) -> Fork:
-        """The fork that a split is a side of."""
+        """The fork of which a split is one side."""
         return Fork(split.node, split.place, split.point, split.size, split.inner)
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """A part in place of another, and the lower bound that is claimed on it."""
+    """A part at the end of a tree, with the lower bound that is claimed for it."""
 
     bound: float
     exhausted: bool = False
-    """whether nothing is left to split there"""
+    """whether no number of the part can still be split"""
     multipliers: tuple[float, ...] = ()
-    """one for each split from the whole set on, for whoever works on: any value is sound"""
+    """one for each split from the whole set on, to continue the search with; any value is sound"""
 
 
 SplitTree: TypeAlias = tuple[Fork | Leaf, ...]
@@ -58,7 +59,7 @@ PlacedLeaf: TypeAlias = tuple[tuple[Split, ...], Leaf]
 
 
 def tree_of(leaves: Sequence[PlacedLeaf]) -> SplitTree:
-    """The tree with these leaves; raises unless they are the leaves of one, so that none was lost on the way."""
+    """The tree that has these leaves; raises if they are not all leaves of one tree, so that none can get lost."""
     tree: list[Fork | Leaf] = []
     groups: list[tuple[int, Sequence[PlacedLeaf]]] = [(0, leaves)]
     while groups:
@@ -72,7 +73,7 @@ def tree_of(leaves: Sequence[PlacedLeaf]) -> SplitTree:
             if len(splits) > depth:
                 forks.add(Fork.of(splits[depth]))
                 sides[splits[depth].at_least].append((splits, leaf))
-        if len(forks) != 1 or len(group) != sum(map(len, sides.values())):  # a side without leaves has no fork
+        if len(forks) != 1 or len(group) != sum(map(len, sides.values())):  # an empty side has no fork either
             raise InternalError(f"the {len(leaves)} parts in place of another do not cover it, at depth {depth}")
         tree.append(forks.pop())
         groups += [(depth + 1, sides[False]), (depth + 1, sides[True])]
@@ -80,7 +81,7 @@ def tree_of(leaves: Sequence[PlacedLeaf]) -> SplitTree:
 
 
 def leaves_of(tree: Sequence[Fork | Leaf]) -> list[PlacedLeaf]:
-    """The leaves of a tree with their splits, in its order; raises unless it is one whole tree."""
+    """The leaves of a tree with their splits, in its order; raises if the sequence is not exactly one tree."""
     found: list[PlacedLeaf] = []
     waiting: list[tuple[Split, ...]] = [()]
     for step in tree:
@@ -97,7 +98,9 @@ def leaves_of(tree: Sequence[Fork | Leaf]) -> list[PlacedLeaf]:
 
 
 def pruned(tree: Sequence[Fork | Leaf], is_closed: Callable[[Leaf], bool]) -> SplitTree:
-    """The tree without forks below which all is closed: one leaf stands for each, with the least of their bounds."""
+    """The tree with every fork below which all leaves are closed replaced by one leaf, which has the least of their
+    bounds.
+    """
     done: list[tuple[Fork | Leaf, ...]] = []
     for step in reversed(tree):
         if isinstance(step, Leaf):

@@ -1,4 +1,7 @@
-"""Splits of a set by the value of one number inside the network, and the boxes of the parts they lead to."""
+"""Splits of a set by the value of one number inside the network, and the boxes of the parts that they lead to.
+
+Invariant: the boxes of a part hold for every input of the set at which all splits of the part hold, to rounding.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +20,34 @@ from vertex_softmax.ops.interval import Interval
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One side of a split: number `place` of a node, flattened, is at least (or at most) `point`."""
+    """One side of a split: the entry with flat index `place` of a node is at least (or at most) `point`."""
 
     node: Node
     place: int
     point: float
     at_least: bool
     size: float = 1.0
-    """about how large the coefficients on that number are: the scale of the multiplier's steps"""
+    """the rough size of the coefficients on that number, which is the scale of the steps of its multiplier"""
     inner: bool = False
-    """whether the number is not one of the node's value but one that its op computes on the way (no multiplier then)"""
+    """whether the number is not an entry of the node's value but one that its op computes inside (it has no
+    multiplier)"""
 
 
 class PartBoxes(NamedTuple):
-    """Boxes of several parts of a set, and where their cut sides have multipliers."""
+    """The boxes of several parts of a set, and which of their sides were cut and have multipliers."""
 
     boxes: Boxes
     cuts: Mapping[Node, Multipliers]
-    """(parts, 1, *shape): the scale of a multiplier's steps where a side is cut, 0 elsewhere"""
+    """(parts, 1, *shape): the scale of the multiplier's steps where a side was cut, 0 elsewhere"""
 
 
 def part_boxes(
     whole: Boxes, inner: Mapping[Node, Interval], parts: Sequence[Sequence[Split]], forbidden: Sequence[Node]
 ) -> PartBoxes:
-    """The boxes of parts, each given by its splits, of the set of `whole`.
+    """The boxes of parts of the set that `whole` belongs to; each part is given by its splits.
 
-    `inner`: the ranges, before any split, of what ops compute on the way. `forbidden`: nodes that cannot be split
-    (the input itself: a part of the input is another question).
+    `inner`: by node, the range before any split of what its op computes inside. `forbidden`: nodes that cannot be
+    split, such as the input: a part of the input set is another question.
     """
     boxes: dict[Node, Interval] = {}
     ranges: dict[Node, Interval] = {}
@@ -57,7 +61,7 @@ def part_boxes(
         sides = Multipliers(*(torch.zeros_like(end) for end in box))
         for at_least, end, side in ((True, box.lower, sides.at_least), (False, box.upper, sides.at_most)):
             for k, splits in enumerate(parts):
-                for split in splits:  # later splits of the same number are inside the earlier
+                for split in splits:  # a later split of the same number lies inside an earlier one
                     if split.node is node and split.inner is within and split.at_least is at_least:
                         end[k, split.place] = split.point
                         side[k, split.place] = split.size
@@ -69,9 +73,9 @@ def part_boxes(
 
 
 def _ordered(cut: Interval, known: Interval) -> Interval:
-    """What splits left of an interval, within the known one, which may have become narrower since they were made.
+    """The intersection of intervals cut by splits with known ones, which may have become narrower meanwhile.
 
-    Ends that cross change places: a part is never discarded as empty, because that may be rounding alone.
+    Ends that cross are swapped: a part is never discarded as empty, because the crossing may be due to rounding alone.
     """
     lower, upper = torch.maximum(cut.lower, known.lower), torch.minimum(cut.upper, known.upper)
     return Interval(torch.minimum(lower, upper), torch.maximum(lower, upper))

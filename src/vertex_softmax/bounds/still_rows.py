@@ -1,14 +1,15 @@
-"""Rows that no input of the set can move are neither bounded nor stored: intervals stand in their place.
+"""Replace rows of nodes that no input of the set can move by intervals, so that they are neither bounded nor stored.
 
-Invariant: for every input of the set, the output of the new graph is that of the old one for some values of its
-`Enclosed` nodes between their ends. So a bound that holds for all of these holds for the old graph.
+Invariant: for every input of the set, the output of the new graph equals that of the old one for some values of the new
+graph's `Enclosed` nodes between their ends. So a bound that holds for all such values holds for the old graph.
 
-A causal language model whose last words alone may change computes every earlier row of every block as if nothing moved;
-in any network the tokens outside the set do not move before the first attention, nor does a second input that is fixed.
-Such a row has one value over the whole set (bounds/dependence.py), so its boxes at any one input of the set hold for
-all: those of zonotopes at a point, which know it as well as rounding lets them. Where the rows of a node along some
-dimension do not move, only its other rows are computed, by the op of these rows (graph/liveness.py); what mixes rows,
-as an attention does with keys and values, has both again, one behind the other.
+In a causal language model of whose input only the last words may change, every earlier row of every block is constant.
+In any network the tokens that the set keeps fixed are constant up to the first attention, and so is a second input that
+is fixed. Such a row has one value over the whole set (bounds/dependence.py). So its box at any single input of the set
+holds for all inputs; the box used is that of zonotopes over a single point, which is as narrow as rounding permits. If
+the rows of a node that do not move lie along one dimension, only its other rows are computed, by its op restricted to
+them (graph/liveness.py). An op that mixes rows, as attention does with keys and values, reads a concatenation of both
+kinds.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from vertex_softmax.sets.choice_region import ChoiceRegion
 from vertex_softmax.sets.region import BoxRegion, Region
 
 LEAST_SHARE = 0.25
-"""Still rows are left out if they are at least this share of all numbers of ops that are not affine in the input: the
-zonotopes at a point that enclose them take a fraction of the time of all others."""
+"""Rows that do not move are replaced if they have at least this share of all numbers of the ops that are not affine in
+the input: the zonotopes over a point that enclose them take only a fraction of the time of bounding all rows."""
 
 
 def without_still_rows(
     graph: Graph, region: Region, memory: Memory | None = None, *, deadline: float | None = None
 ) -> Graph:
-    """The graph with intervals in place of rows that do not move over the region; itself if there are few.
+    """The graph with intervals in place of rows that do not move over the region; the same graph if these are few.
 
-    Of a batch of several sets nothing is changed: what is still in one moves in others. Nor is anything in single
-    precision, on a GPU, where fewer rows take as long as all, or over choices of words, whose ranges are enumerated.
-    After the deadline (`Stopwatch`) it raises OutOfTimeError.
+    A batch of several sets leaves the graph unchanged, because a row that is constant over one set may move in another.
+    So do single precision, a GPU (where fewer rows take as long as all), and choices of words (whose ranges are
+    enumerated). When the deadline passes (`Stopwatch`), OutOfTimeError is raised.
     """
     lower, upper = region.box
     if isinstance(region, ChoiceRegion) or lower.shape[0] != 1:
@@ -72,7 +73,9 @@ def without_still_rows(
 
 
 def _with_what_underflowed(point: Question, boxes: Boxes) -> Boxes:
-    """Boxes that hold what underflow has taken from them too: nobody can ask an `Enclosed` where it comes from."""
+    """The boxes widened by what underflow may have lost: later, an `Enclosed` no longer shows where its numbers came
+    from.
+    """
     errors = lost_by_underflow(point, boxes)
     wider = {node: widened(boxes[node], error) for node, error in errors.items() if bool((error > 0).any())}
     return dataclasses.replace(boxes, intervals={**boxes.intervals, **wider})
@@ -88,7 +91,7 @@ def _still(moves: Tensor) -> int:
 
 
 class _Rebuilding:
-    """A graph on its way to one without still rows."""
+    """The construction of a graph without the rows that do not move, node by node."""
 
     def __init__(self, graph: Graph, moving: dict[Node, Tensor], boxes: Boxes) -> None:
         self.graph = graph
@@ -96,12 +99,12 @@ class _Rebuilding:
         self.moving = moving
         self.boxes = boxes
         self.new: dict[Node, Node] = {}
-        """nodes of which all rows are there"""
+        """by old node, the new node that has all of its rows"""
         self.parts: dict[Node, tuple[Selection, Node]] = {}
-        """of the others, the rows that move, and the node that computes these"""
+        """by old node without such a new node: the rows that move, and the new node that computes these"""
 
     def rebuilt(self) -> Graph:
-        """The new graph."""
+        """The graph without the rows that do not move."""
         for node in self.graph.nodes():
             if isinstance(node.op, Input | Constant) or node in self.affine:
                 self.new[node] = self._with_new_inputs(node)
@@ -112,7 +115,7 @@ class _Rebuilding:
         return share(Graph(self.graph.input, self._whole(self.graph.output)))
 
     def _place(self, node: Node) -> None:
-        """Decide what of a node is computed."""
+        """Decide whether a node is computed, replaced by intervals, or computed in some rows only."""
         still = ~self.moving[node]
         if bool(still.all()):
             self.new[node] = self._known(node, None)
@@ -128,14 +131,14 @@ class _Rebuilding:
 
     @staticmethod
     def _through(node: Node, part: Selection) -> tuple[Op, tuple[Node, ...]] | None:
-        """The op that computes some rows of a node, and its inputs."""
+        """The op that computes some rows of a node, and its inputs; None if there is none."""
         op = node.op
         if isinstance(op, shape.Slice | shape.Take) and op.dim != part.dim:
             return op, (part.of(node.inputs[0]),)
         return through(node, part)
 
     def _input(self, wanted: Node, old: tuple[Node, ...]) -> Node:
-        """An input of an op that computes some rows: an old node with all its rows, or a selection of an old node."""
+        """The new node for an input of an op that computes some rows: all of an old input, or a selection of one."""
         if wanted in old:
             return self._whole(wanted)
         (base,) = wanted.inputs
@@ -162,7 +165,7 @@ class _Rebuilding:
         return node if same else Node(node.name, node.op, inputs, node.shape)
 
     def _whole(self, node: Node) -> Node:
-        """A node with all its rows: those that move, between those that are known."""
+        """The new node with all rows of an old one: the computed rows, between those that are known."""
         if node not in self.new:
             part, moving = self.parts[node]
             self.new[node] = self._joined(node, part, moving)
@@ -172,7 +175,7 @@ class _Rebuilding:
         every = torch.arange(node.shape[part.dim])
         others = every[~torch.isin(every, part.index)]
         first, last = int(part.index[0]), int(part.index[-1])
-        if last - first + 1 != len(part.index):  # rows between them are known: all known ones come first
+        if last - first + 1 != len(part.index):  # known rows lie between: put all known rows first, then reorder
             found = self._concat(node, part.dim, [self._known(node, Selection(part.dim, others, node.name)), moving])
             order = torch.argsort(torch.cat([others, part.index])).to(self.moving[node].device)
             return Node(node.name, shape.Take(part.dim, order, len(node.shape), len(every)), (found,), node.shape)
@@ -187,7 +190,7 @@ class _Rebuilding:
         return Node(node.name, shape.Concat(dim, sizes, len(node.shape)), tuple(pieces), whole)
 
     def _known(self, node: Node, part: Selection | None) -> Node:
-        """Some still rows of a node, or all of them, as their boxes at a point."""
+        """The rows of a node that do not move (`part`; None: all its rows) as a node of intervals."""
         ends = [end[0].expand(node.shape) for end in self.boxes[node]]
         if part is not None:
             ends = [end.index_select(part.dim, part.index.to(end.device)) for end in ends]
@@ -196,7 +199,7 @@ class _Rebuilding:
 
 
 def _moving_parts(still: Tensor, name: str) -> list[Selection]:
-    """The rows that move along each dimension where some are still: the fewest numbers first."""
+    """For each dimension along which some rows do not move, the rows that do; the smallest selection first."""
     found = []
     for dim in range(still.dim()):
         rows = still.movedim(dim, 0).reshape(still.shape[dim], -1).all(1)
@@ -206,7 +209,7 @@ def _moving_parts(still: Tensor, name: str) -> list[Selection]:
 
 
 def _dimension(selection: Node) -> int:
-    """The dimension along which a node selects."""
+    """The dimension along which a node selects; −1 if it does not."""
     op = selection.op
     return op.dim if isinstance(op, shape.Slice | shape.Take) else -1
 

@@ -1,10 +1,11 @@
-"""Branch and bound on given parts of a set, some seconds at a time: what a worker does for a search that many share.
+"""Branch and bound on given parts of a set, for some seconds at a time: the work of one worker of a shared search.
 
 Invariant: every given part is answered by a tree of splits whose leaves cover it (split_trees.py), and the bound of a
-leaf holds on it. What was not reached is a leaf as it was given.
+leaf holds on it. A part that was not worked on is answered by a single leaf with the bound it was given with.
 
-A part that this process made itself is taken up where it was left. Of any other part its splits, their multipliers and
-a bound are known: it starts from the parameters of the whole set, and is optimised if that does not give its bound.
+A part that this process has made itself is continued where it was left. Of any other part only its splits, their
+multipliers and a bound are known: it starts with the parameters of the whole set, and these are optimised if they do
+not give its bound.
 """
 
 from __future__ import annotations
@@ -31,26 +32,27 @@ from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops.rules import Rules
 
 LOST = 0.1
-"""A part that another process made is optimised if more than this share of what it lacks to its goal was lost."""
+"""A part made by another process is optimised if its bound here falls short of the known one by more than this share of
+what that lacks to the goal."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GivenPart:
-    """A part to work on: an objective, the splits that lead to it, and a bound that is known to hold there."""
+    """A part to work on: an objective, the splits that lead to the part, and a lower bound that holds there."""
 
     objective: int
     splits: tuple[Split, ...] = ()
     bound: float = -math.inf
     multipliers: tuple[float, ...] = ()
-    """of the splits, or none"""
+    """one for each split, or empty"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Grown:
-    """What became of the given parts."""
+    """The result of working on given parts."""
 
     trees: tuple[SplitTree, ...]
-    """one for each given part"""
+    """for each given part, its tree"""
     domains: int
     """how many parts were bounded"""
     witness: Tensor | None = None
@@ -58,22 +60,25 @@ class Grown:
 
 
 class Subtrees(BranchAndBound):
-    """One search that takes up given parts again and again, and keeps what it learnt on the way."""
+    """A search that is asked again and again to work on given parts, and keeps parameters and statistics in between."""
 
-    # Six parameters, as those of branch and bound; of its watchers `accept` and `attack` are of use here.
+    # Six parameters, the same as for branch and bound; of the watchers `accept` and `attack` are of use.
     def __init__(
         self, question: Question, boxes: Boxes, aim: Aim, rules: Rules, search: Search, watchers: Watchers | None = None
     ) -> None:
         super().__init__(question, boxes, aim, rules, search, watchers or Watchers())
         self.goals = self.frontier.goals
         self.wholes = {part.objective: part for part in self.frontier.open_parts()}
-        """by objective: the whole set, after `prepare` with its parameters"""
+        """by objective: the part that is the whole set; after `prepare` with its parameters"""
         self.prepared: set[int] = set()
         self.kept: OrderedDict[tuple[int, tuple[Split, ...]], Part] = OrderedDict()
-        """parts that were left open, with their parameters; the oldest are dropped first"""
+        """parts that were left open, with their parameters; when memory runs out the oldest are dropped"""
 
     def prepare(self, objectives: Iterable[int]) -> None:
-        """Bound these objectives over the whole set, whose parameters all their parts begin with; once, all at once."""
+        """Bound these objectives over the whole set, to get the parameters from which all their parts start.
+
+        The first call has to name all objectives that will be needed.
+        """
         wanted = sorted(set(objectives) - self.prepared)
         if not wanted:
             return
@@ -84,13 +89,13 @@ class Subtrees(BranchAndBound):
         self.prepared = set(wanted)
 
     def limit(self, deadline: float | None) -> None:
-        """From now on a step that is under way at the deadline is given up."""
+        """Set the deadline of all further work; a step that is under way when it passes is abandoned."""
         self.question = self.question.until(deadline)
 
     def grow_parts(self, parts: Sequence[GivenPart], seconds: float, domains: int | None = None) -> Grown:
-        """Work on the parts, the worst first, until all are closed or the seconds or so many bounded parts are over.
+        """Work on the parts, the worst first, until all are closed or a limit of seconds or bounded parts is reached.
 
-        A step that has begun is finished, so that it is not lost, unless the question's own deadline passes.
+        A step that has begun is finished so that its work is not lost, unless the deadline of the question passes.
         """
         end = time.perf_counter() + seconds
         self.prepare(part.objective for part in parts)
@@ -118,7 +123,7 @@ class Subtrees(BranchAndBound):
         return Grown(self._trees(parts, [*open_, *waiting, *ended]), grown, found)
 
     def _step(self, waiting: deque[Part], *, late: bool) -> None:
-        """Split the worst parts; where there are few, take up more of those that wait."""
+        """Split the worst parts; or first rebuild parts that wait, as long as fewer than `width` are open."""
         if late and not self.late:
             self._improve_box()
         if waiting and len(self.frontier) < self.width:
@@ -132,9 +137,9 @@ class Subtrees(BranchAndBound):
             self._advance(self.width, lambda parts: self._bound(self._split(parts)))
 
     def _rebuilt(self, parts: list[Part]) -> list[Part]:
-        """Parts of one objective that another process made, surveyed with what is known of their parameters.
+        """Bound parts of one objective that another process has made, with the parameters that are known here.
 
-        Where that is far from the bound that the other process had, they are optimised here.
+        Parts whose bound here is far below that of the other process are optimised (LOST).
         """
         fresh = [each.with_choice() for each in self._surveyed([replace(part, bound=-math.inf) for part in parts])]
         done, lost, last = [], list[Part](), list[Part]()
@@ -142,7 +147,7 @@ class Subtrees(BranchAndBound):
             short, better = self.goals[part.objective] - part.bound, replace(found, bound=max(found.bound, part.bound))
             if self.frontier.is_closed(better):
                 done.append(better)
-            elif not better.candidates:  # nothing left to split: the last chance
+            elif not better.candidates:  # no number left to split, so a longer ascent is the last chance
                 last.append(better)
             elif math.isfinite(part.bound) and not found.bound >= part.bound - LOST * short:
                 lost.append(better)
@@ -154,7 +159,7 @@ class Subtrees(BranchAndBound):
         return done
 
     def _taken_up(self, number: int, given: GivenPart) -> Part:
-        """The part as it was left here, or else with the parameters of the whole set, and without candidates."""
+        """The part as this process left it; or else with the parameters of the whole set, and without candidates."""
         whole = self.wholes[given.objective]
         known = self.kept.pop((given.objective, given.splits), None) if given.splits else whole
         part = known or Part(given.objective, given.splits, choice=self._choice_by(whole, given))
@@ -162,7 +167,7 @@ class Subtrees(BranchAndBound):
         return replace(part, bound=bound, origin=number)
 
     def _choice_by(self, whole: Part, given: GivenPart) -> Choice:
-        """The parameters of the whole set, and the multipliers that came with a part."""
+        """The parameters of the whole set with the multipliers that were given with a part."""
         sides: dict[Node, Multipliers] = {}
         for split, value in zip(given.splits, given.multipliers, strict=False):
             if not split.inner:
@@ -174,7 +179,7 @@ class Subtrees(BranchAndBound):
         return replace(whole.choice, multipliers=sides)
 
     def _keep(self, parts: Iterable[Part]) -> None:
-        """Keep parts with their parameters, as many of the latest as `Search.memory` allows."""
+        """Keep open parts with their parameters, the latest ones, as many as `Search.memory` allows."""
         for part in parts:
             self.kept[part.objective, part.splits] = part
         size = sum(part.choice.bytes for part in self.kept.values())
@@ -182,7 +187,7 @@ class Subtrees(BranchAndBound):
             size -= self.kept.popitem(last=False)[1].choice.bytes
 
     def _trees(self, given: Sequence[GivenPart], made: Iterable[Part]) -> tuple[SplitTree, ...]:
-        """For each given part the tree of what was made of it."""
+        """For each given part, the tree of the parts that were made of it."""
         exhausted = {id(part) for part in self.frontier.exhausted}
         leaves: list[list[PlacedLeaf]] = [[] for _ in given]
         for part in made:
@@ -195,14 +200,16 @@ class Subtrees(BranchAndBound):
         )
 
     def _leaf(self, part: Part, exhausted: bool, known: float) -> Leaf:
-        """What is said of a part; a bound of +inf is an overflow, and is not said."""
+        """The leaf that reports a part; a bound of +inf comes from an overflow, and the bound it was given with is
+        reported.
+        """
         if part.bound == math.inf:
             return Leaf(known, exhausted=True)
         return Leaf(part.bound, exhausted, () if part.bound > self.goals[part.objective] else _multipliers_of(part))
 
 
 def _multipliers_of(part: Part) -> tuple[float, ...]:
-    """The multiplier of every split of a part, 0 where there is none."""
+    """The multiplier of every split of a part, 0 where it has none."""
     known = part.choice.multipliers
     if not known:
         return ()

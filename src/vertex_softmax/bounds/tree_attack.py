@@ -1,7 +1,7 @@
-"""When branch and bound attacks, and from where: the minimisers of the worst open parts' bounds start descents.
+"""When branch and bound attacks, and from where: from the inputs where the worst open parts' bounds are least.
 
-Invariant: attacks take no more than their share of the time that the search itself has taken, but for the end of one
-that is under way; no input starts two descents for one objective; and no bound ever depends on an attack.
+Invariant: attacks take at most their share of the time that the search itself has taken, except for the end of an
+attack that is under way; no input starts two descents for one objective; and no bound depends on an attack.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from torch import Tensor
 from vertex_softmax.bounds.frontier import Frontier, Part
 
 LEAST = 0.02
-"""Seconds that an attack needs at least: before these are saved up there is none."""
+"""Seconds that an attack needs at least; none starts before they have been saved up."""
 LOOKED_AT = 32
-"""The minimisers of so many of the worst parts are looked at; many parts have the same one."""
+"""How many of the worst parts contribute the minimiser of their bound; many parts have the same one."""
 STARTS = 8
-"""From so many inputs an attack descends at most."""
+"""How many inputs one attack starts from, at most."""
 
 
 class TreeAttack:
-    """The time that attacks have left, and what they have tried."""
+    """The time budget of attacks, and the inputs they have started from."""
 
     def __init__(self, share: float) -> None:
         self.share = share
         self.worked = 0.0
-        """seconds of the search itself"""
+        """seconds spent by the search itself"""
         self.spent = 0.0
-        """seconds of attacks"""
+        """seconds spent by attacks"""
         self._last = 0.0
-        """seconds of the latest attack"""
+        """seconds spent by the latest attack"""
         self._turns: collections.Counter[int] = collections.Counter()
-        """how often each objective was attacked"""
+        """how often each objective has been attacked"""
         self._tried: set[bytes] = set()
 
     @property
@@ -44,11 +44,11 @@ class TreeAttack:
         return self.share * self.worked - self.spent
 
     def is_due(self, *, last: bool = False) -> bool:
-        """Whether there is time for another attack; the last one takes what is left."""
+        """Whether there is time for another attack; the last one may use whatever is left."""
         return self.allowance > 0 and (last or self.allowance >= max(LEAST, self._last))
 
     def worst(self, frontier: Frontier) -> list[Part]:
-        """The worst open parts of the objective that was attacked least often, those with nothing left to split too."""
+        """The worst open parts of the objective that was attacked least often, including parts that cannot be split."""
         open_ = frontier.open_parts()
         lowest: dict[int, float] = {}
         for part in open_:
@@ -60,7 +60,9 @@ class TreeAttack:
         return heapq.nsmallest(LOOKED_AT, (part for part in open_ if part.objective == chosen), key=frontier.shortfall)
 
     def fresh(self, points: Tensor, objectives: Iterable[int]) -> list[int]:
-        """Which of the inputs (n, *shape) start a descent: the first few that were not tried for their objectives."""
+        """The indices of the inputs (n, *shape) to start from: the first few that were not yet tried for their
+        objectives.
+        """
         chosen: list[int] = []
         for k, (point, objective) in enumerate(zip(points.detach().cpu(), objectives, strict=True)):
             raw = point.contiguous().numpy().tobytes()
@@ -71,10 +73,10 @@ class TreeAttack:
         return chosen
 
     def note_work(self, seconds: float) -> None:
-        """The search itself has taken so long again."""
+        """Add to the time that the search itself has taken."""
         self.worked += seconds
 
     def note(self, seconds: float) -> None:
-        """An attack has taken so long."""
+        """Add to the time that attacks have taken."""
         self._last = seconds
         self.spent += seconds

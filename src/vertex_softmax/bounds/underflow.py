@@ -1,10 +1,10 @@
-"""Numbers that underflow: where boxes lost them, and how far what was lost can be magnified on its way to the output.
+"""Detect underflow that may matter: where boxes lost small numbers, and how much of that can reach the output.
 
-Invariant: `with_underflow` notes a problem for every input of the batch at which an op made numbers so small that the
-precision cannot hold them to rounding, if the ops after it can magnify what was lost to more than a share of the output
-that the guards of verdicts pay for. Gains are upper bounds of what an op makes of an error of its inputs, by its
-constants and by boxes that are widened by what was lost before. What underflows within an op, or in coefficients of a
-backward pass, is not seen (docs/limits.md).
+Invariant: `with_underflow` notes a problem for every input of the batch at which an op made numbers too small for the
+precision to hold to rounding, if the ops behind it can magnify what was lost to more than the share of the output that
+the guards of verdicts allow for. Gains are upper bounds of the factor by which an op can magnify an error of its
+inputs, from its constants and from boxes widened by what was lost before. Underflow inside an op, or in the
+coefficients of a backward pass, is not detected (docs/limits.md).
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from vertex_softmax.ops.shape import Moving
 from vertex_softmax.ops.softmax import Softmax
 
 EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, curves.Sqrt, Round)
-"""Ops that lose nothing by underflow: sums of floats are exact where they are small, and a rounded 0 is exactly 0."""
+"""Ops that lose nothing by underflow: sums of small floats are exact, and what `Round` maps to 0 is exactly 0."""
 PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
-"""Ops whose interval of [−1, 1] is 0 exactly where every product has a factor 0."""
+"""Products; over input intervals [−1, 1], or 0 where an input is 0, their interval is exactly 0 where every product has
+a factor 0."""
 CURVES = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu)
 GENTLE = (*CURVES, activations.Elu, activations.Softplus, activations.Mish, activations.HardSwish, Maximum, Softmax)
-"""Ops that at most double an error."""
+"""Ops that at most double an error of their inputs."""
 STEEP = {curves.Reciprocal: -2.0, curves.Rsqrt: -1.5, curves.Log: -1.0, curves.Sqrt: -0.5}
 """Ops whose slope at x is at most |x| to this power."""
 SPARE = 2.0**-8
-"""The share of a rounding of the output up to which magnified underflow is harmless."""
+"""Magnified underflow is harmless up to this share of the output's rounding."""
 
 
 def with_underflow(question: Question, boxes: Boxes) -> Boxes:
-    """The boxes, with a problem where what underflowed may matter at the output."""
+    """The boxes, with a problem noted for inputs at which underflow may matter at the output."""
     errors = lost_by_underflow(question, boxes)
     if not errors:
         return boxes
@@ -60,9 +61,10 @@ def with_underflow(question: Question, boxes: Boxes) -> Boxes:
 
 
 def lost_by_underflow(question: Question, boxes: Boxes) -> dict[Node, Tensor]:
-    """By node, how far its numbers may lie outside of the boxes because of underflow, (batch,); {} if nothing does.
+    """By node, how far its numbers may lie outside of its box because of underflow, (batch,); {} if nothing underflows.
 
-    In units of the least normal number: what is lost may be made smaller before it is magnified.
+    In units of the least normal number, so that the measure itself does not underflow where an error is made smaller
+    before it is magnified.
     """
     lost = {node: _lost(node, boxes) for node in question.index.nodes if _may_underflow(node)}
     if not any(bool(where.any()) for where in lost.values()):
@@ -87,7 +89,7 @@ def _may_underflow(node: Node) -> bool:
 
 
 def _lost(node: Node, boxes: Boxes) -> Tensor:
-    """At which inputs of the batch an op made a number that its precision does not hold to rounding, (batch,) bool."""
+    """Whether an op made numbers that its precision does not hold to rounding, (batch,) bool."""
     info = torch.finfo(boxes[node].lower.dtype)
     terms = max(math.prod(i.shape) for i in node.inputs)
     small = boxes[node].magnitude < terms * info.tiny / info.eps
@@ -101,7 +103,10 @@ def _lost(node: Node, boxes: Boxes) -> Tensor:
 
 
 def _most_lost(node: Node, boxes: Boxes) -> Tensor:
-    """The most that an op itself loses, (batch or 1,): a unit for each term; of an attention, times its value."""
+    """The most that underflow inside an op can take away, (batch or 1,): a unit for each term.
+
+    In an attention, each term is multiplied by the largest value.
+    """
     terms = float(max(math.prod(i.shape) for i in node.inputs))
     if not isinstance(node.op, Attention):
         return torch.full((1,), terms, dtype=torch.float64, device=boxes[node].lower.device)
@@ -109,15 +114,15 @@ def _most_lost(node: Node, boxes: Boxes) -> Tensor:
 
 
 def widened(box: Interval, error: Tensor) -> Interval:
-    """The box and all that lies within an error (batch,) of it, in units of the least normal number."""
+    """The box widened by an error (batch,) in units of the least normal number."""
     reach = (error * torch.finfo(box.lower.dtype).tiny).to(box.lower).reshape(-1, *[1] * (box.lower.dim() - 1))
     return Interval(box.lower - reach, box.upper + reach)
 
 
 def _gains(node: Node, inputs: list[Interval]) -> list[Tensor]:
-    """How many times an error of each input, in the maximum norm, an op may make at its output, (batch or 1,) each.
+    """By how much an op can magnify an error of each input, in the maximum norm, (batch or 1,) each.
 
-    Over boxes that hold its inputs with and without the errors.
+    inputs: boxes that contain the op's inputs with and without their errors.
     """
     op, one = node.op, torch.ones_like(inputs[0].lower.double().flatten(1)[:, 0])
     most = [box.magnitude.double().flatten(1).amax(1) for box in inputs]
@@ -141,14 +146,14 @@ def _gains(node: Node, inputs: list[Interval]) -> list[Tensor]:
     for curve, power in STEEP.items():
         if isinstance(op, curve):
             lower, upper = (end.double().flatten(1) for end in inputs[0])
-            nearest = torch.where(upper < 0, -upper, lower).amin(1)  # to 0, not above it where a box holds 0
+            nearest = torch.where(upper < 0, -upper, lower).amin(1)  # distance to 0; ≤ 0 where a box contains 0
             return [torch.where(nearest > 0, nearest**power, torch.inf)]
     return [one * torch.inf] * len(inputs)
 
 
 def _unit_gain(node: Node, inputs: list[Interval], i: int) -> Tensor:
-    """The largest sum of the absolute values of an affine op's factors of input i."""
+    """The gain of an affine op for input i: the largest sum of absolute values of the factors of one output."""
     ends = [torch.full_like(box.lower[:1], float(j == i)) for j, box in enumerate(inputs)]
     box = node.op.interval(*(Interval(-end, end) for end in ends))
-    rounded = 2 * torch.finfo(box.lower.dtype).eps * box.magnitude.double()  # by the bias
+    rounded = 2 * torch.finfo(box.lower.dtype).eps * box.magnitude.double()  # what adding the bias may have rounded
     return (box.radius.double() + rounded).flatten(1).amax(1)

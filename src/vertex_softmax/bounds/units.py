@@ -1,4 +1,4 @@
-"""Unit objectives: one for every entry of a node whose own range is to be bounded, in chunks that fit the memory."""
+"""Unit objectives, one for each entry of a node whose range is to be bounded, in chunks that fit the memory."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from vertex_softmax.graph.ir import Node
 
 
 class Units(NamedTuple):
-    """Some unit objectives on a node: objective s looks at the entries numbered rows[s]."""
+    """A chunk of S unit objectives on a node; objective s has the coefficient 1 at the entries numbered rows[s]."""
 
     rows: Tensor
-    """(S,): flat positions among all dimensions except the diagonal one"""
+    """(S,): flat indices over all dimensions except the diagonal one"""
     A: Tensor
-    """(batch, S, *shape), diagonal along the dimension that was asked for"""
+    """(batch, S, *shape): coefficients, diagonal along the dimension that was asked for"""
 
 
 def undecided(question: Question, boxes: Boxes, node: Node) -> Tensor:
-    """Which entries of a node some user wants a tighter box of, (*shape) bool, for the whole batch."""
+    """The entries of a node for which some user wants a tighter box, (*shape) bool, for the whole batch."""
     box = boxes[node]
     wanted = torch.zeros(node.shape, dtype=torch.bool, device=question.device)
     for user in question.index.users(node):
@@ -38,9 +38,9 @@ def undecided(question: Question, boxes: Boxes, node: Node) -> Tensor:
 def unit_objectives(
     question: Question, node: Node, diagonal: int | None, wanted: Tensor, signs: int = 2
 ) -> Iterator[Units]:
-    """Unit objectives for the wanted entries (*shape) of a node, diagonal along a dimension if one is given.
+    """Chunks of unit objectives for the wanted entries (*shape) of a node, diagonal along a dimension if one is given.
 
-    `signs`: with how many signs each is going to be bounded together.
+    `signs`: 2 if the caller bounds each objective together with its negative, else 1; it affects only the chunk's size.
     """
     shape = list(node.shape)
     n = 1 if diagonal is None else shape[diagonal]

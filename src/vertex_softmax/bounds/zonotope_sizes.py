@@ -1,8 +1,8 @@
-"""How many numbers the zonotopes of a network may have, counted along the graph before any of them is made.
+"""Estimate how many numbers the zonotopes of a network will have, before any of them is made.
 
-An op that is not affine brings unknowns. They stand in single rows of a node, and take little, until an op mixes the
-rows; from there on every number of a node has a coefficient of each of them. Counts are those of ops/unknowns.py,
-rounded up, and beyond MOST_GENERATOR_NUMBERS blocks are taken together (bounds/zonotopes.py).
+An op that is not affine adds unknowns. At first each stands in a single row of a node and takes little memory; behind
+an op that mixes rows every number of a node has a coefficient for each of them. Counts follow ops/unknowns.py, rounded
+up; where they exceed MOST_GENERATOR_NUMBERS, blocks are merged (bounds/zonotopes.py).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from vertex_softmax.ops.linear import Linear
 from vertex_softmax.ops.normalization import Normalize
 
 ZONOTOPES, REDUCED = 5, 15
-"""How many arrays of the size of the blocks of the largest zonotope are alive at once (measured: 3.7), and where blocks
-are taken together (measured: 13.9)."""
+"""How many arrays of the size of the largest zonotope's blocks are alive at once (measured: 3.7), and how many where
+blocks are merged (measured: 13.9)."""
 
 Sources = Mapping[Node, int]
-"""The nodes whose unknowns a node has, each with how many these are."""
+"""By the node that introduced them, how many unknowns a node depends on."""
 
 
 def zonotope_numbers(graph: Graph, varying: int, *, local: bool = True) -> int:
-    """How many numbers zonotopes may have at once for one input of which so many numbers vary.
+    """How many numbers all zonotopes may have at once, for one input of which `varying` numbers vary.
 
-    `local`: whether the input's unknowns are of single numbers, as those of a box are.
+    `local`: whether each unknown of the input belongs to a single number, as those of a box do.
     """
     sources: dict[Node, Sources] = {}
     mixed: dict[Node, Sources] = {}
@@ -38,7 +38,7 @@ def zonotope_numbers(graph: Graph, varying: int, *, local: bool = True) -> int:
         if node is graph.input:
             have = {node: varying}
             spread = {} if local else have
-        elif isinstance(node.op, Attention):  # errors of single scores stay in their row
+        elif isinstance(node.op, Attention):  # the unknowns of single scores stay in their row
             spread = {**mixed[node.inputs[0]], **sources[node.inputs[1]]}
         elif _mixes(node):
             spread = have
@@ -51,19 +51,22 @@ def zonotope_numbers(graph: Graph, varying: int, *, local: bool = True) -> int:
 
 
 def _joined(node: Node, known: Mapping[Node, Sources]) -> dict[Node, int]:
-    """What the inputs of a node have."""
+    """The sources of all inputs of a node together."""
     return {source: count for each in node.inputs for source, count in known[each].items()}
 
 
 def _mixes(node: Node) -> bool:
-    """Whether the rows of an op's inputs are mixed: not by what acts on single numbers, or on single rows."""
+    """Whether an op mixes the rows of its inputs; ops on single numbers or single rows do not."""
     if node.op.affine:
         return bool(node.inputs) and not keeps_local(node.op)
     return len(node.inputs) > 1
 
 
 def _new(node: Node, *, bent: bool) -> dict[Node, int]:
-    """The unknowns that a node brings; a linear op makes some of each number's own error, which bent ops have left."""
+    """The unknowns that a node introduces.
+
+    bent: whether some op before it is not affine; then a linear op turns each input number's own error into an unknown.
+    """
     if not node.inputs:
         return {}
     if isinstance(node.op, Linear):

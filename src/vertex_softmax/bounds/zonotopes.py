@@ -1,9 +1,11 @@
-"""Zonotopes of all nodes, one node after the other from the input on, and the boxes and summaries they give.
+"""Propagate zonotopes through the network, node by node from the input, and make boxes and summaries from them.
 
-Invariant: for every input of the set each node's value lies in its zonotope, with the same unknowns in all of them.
+Invariant: for every input of the set there are values of the unknowns, the same for all nodes, at which each node's
+zonotope contains its value.
 
-Each op is gone through once, so that the work grows with the depth of the network and not with its square. But which
-functional of a node is wanted in the end is not known here: backward passes over these boxes are tighter in the end.
+Every op is visited once, so that the work grows with the depth of the network and not with its square. On the other
+hand, when a node is visited it is not known which of its linear functionals the output needs; backward passes over
+these boxes give tighter bounds in the end.
 """
 
 from __future__ import annotations
@@ -61,17 +63,17 @@ from vertex_softmax.ops.zonotope import (
 from vertex_softmax.sets.region import BoxRegion, Region
 
 ONE_BY_ONE = (Moving, Scale, Shift, Add, Subtract)
-"""Affine ops of which each number of the output is made of one number of each input."""
+"""Affine ops that compute each number of the output from a single number of each input."""
 
 
 ROUNDINGS = 64
-"""Up to so many times the share that boxes are widened by, what a number moves is no unknown but slack."""
+"""Errors of constants up to this many times their outward rounding (OUTWARD) become slack, not unknowns."""
 ON_GPU = 32
-"""How many times as many numbers a node's blocks may have on a GPU: 4 GiB in float32."""
+"""On a GPU the blocks of a node may have this many times as many numbers: 4 GiB in float32."""
 
 
 def boxes_by_zonotopes(question: Question) -> Boxes:
-    """Boxes of all nodes by intervals and by zonotopes, with what ops learn of their inputs from them; made once."""
+    """Boxes of all nodes by intervals and by zonotopes, with the summaries that ops make of zonotopes; made once."""
     return question.once("zonotopes", lambda: _made(question))
 
 
@@ -103,7 +105,7 @@ def _made(question: Question) -> Boxes:
             origin, whole = f"ops before {node.name}", found
             if node in gathering:
                 found = gathered(found)
-            if left[node] > 1:  # what several nodes read they read with the same unknowns
+            if left[node] > 1:  # its readers share its unknowns
                 found = merged(found, most // 2, origin)
             zonotopes[node] = found = reduced(found, most, origin, rows=not isinstance(node.op, MatMul))
             careful = node is question.graph.output or node in curved
@@ -117,7 +119,10 @@ def _made(question: Question) -> Boxes:
 
 
 def _read_by_curves(index: GraphIndex) -> set[Node]:
-    """The nodes that an op reads which is not affine, itself or moved: their boxes are worth some work."""
+    """The nodes that a non-affine op reads, directly or through ops that only move numbers.
+
+    Their boxes are worth the work of tight ranges.
+    """
     found: set[Node] = set()
     for node in reversed(index.nodes):
         if not node.op.affine or (isinstance(node.op, Moving) and node in found):
@@ -126,7 +131,7 @@ def _read_by_curves(index: GraphIndex) -> set[Node]:
 
 
 def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping[Node, Zonotope]) -> Boxes:
-    """Boxes with what the relaxation of a node gains from its inputs' zonotopes."""
+    """The boxes with what the zonotopes of a node's inputs tell its relaxation: a summary, and centred rows."""
     op = node.op
     if not isinstance(op, Propagating):
         return boxes
@@ -142,7 +147,10 @@ def _with_learnt(index: GraphIndex, boxes: Boxes, node: Node, zonotopes: Mapping
 
 
 def are_too_wide(question: Question) -> bool:
-    """Whether the first zonotopes would take too much memory: an image of 150,000 numbers has as many unknowns."""
+    """Whether the zonotopes of nodes that are affine in the input would take too much memory.
+
+    An image of 150,000 numbers, for example, has as many unknowns, and so has each number of a convolution's output.
+    """
     box, affine = question.given.box, question.index.affine
     if isinstance(question.given, BoxRegion) and all(keeps_local(node.op) for node in affine if node.inputs):
         return False
@@ -152,14 +160,14 @@ def are_too_wide(question: Question) -> bool:
 
 
 def keeps_local(op: Op) -> bool:
-    """Whether local unknowns of an affine op's inputs stay local."""
+    """Whether local unknowns of an affine op's inputs are local at its output too."""
     if isinstance(op, Linear):
         return op.weight.dim() == 2
     return isinstance(op, ONE_BY_ONE) or (isinstance(op, Convolution) and op.cuts_patches)
 
 
 def _with_products(start: Zonotope, question: Question) -> Zonotope:
-    """The input with products of its unknowns, where they are few enough for all nodes."""
+    """The input's zonotope with unknowns for products of its unknowns, if these are few enough for all nodes."""
     products = input_products(question)
     if products is None:
         return start
@@ -168,7 +176,7 @@ def _with_products(start: Zonotope, question: Question) -> Zonotope:
 
 
 def input_products(question: Question) -> InputUnknowns | None:
-    """The unknowns of the input with those of their products, where these are few enough for all nodes."""
+    """The unknowns of the input with those of their products; None if they are not wanted, not known, or too many."""
     if not question.products:
         return None
     region, name = question.given, question.graph.input.name
@@ -191,7 +199,7 @@ def input_products(question: Question) -> InputUnknowns | None:
 
 
 def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
-    """Lower bounds of dense objectives A (batch, S, *shape) over a zonotope, rounded outward, (batch, S)."""
+    """Lower bounds (batch, S) of dense objectives A (batch, S, *shape) over a zonotope, rounded outward."""
     A, zonotope = A.flatten(2), zonotope.spread
     found = (A * zonotope.centre.flatten(1).unsqueeze(1)).sum(-1)
     found = found - (A.abs() * zonotope.loose.flatten(1).unsqueeze(1)).sum(-1)
@@ -207,7 +215,9 @@ def lowest(zonotope: Zonotope, A: Tensor) -> Tensor:
 
 
 def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
-    """How much of an objective A (batch, *shape) the errors of each node take away, by the node's name, (batch)."""
+    """By node, how much the unknowns that it introduced take away from the bound of an objective A (batch, *shape):
+    (batch,).
+    """
     found: dict[str, Tensor] = {}
     for unknowns, columns in zonotope.spread.blocks.items():
         size = reach_of(unknowns, (columns * A[:, None, None]).flatten(3).sum(-1), tight=True)
@@ -216,7 +226,9 @@ def shares(zonotope: Zonotope, A: Tensor) -> dict[str, Tensor]:
 
 
 def input_zonotope(region: Region, name: str) -> Zonotope:
-    """Of the input set, in the unknowns of its own geometry (`Region.blocks`); those of a box are of single numbers."""
+    """The zonotope of the input set, in the unknowns of its geometry (`Region.blocks`); in a box each number has its
+    own.
+    """
     box = region.box
     zero = torch.zeros_like(box.lower)
     share = OUTWARD.get(zero.dtype, 0.0)
@@ -228,7 +240,10 @@ def input_zonotope(region: Region, name: str) -> Zonotope:
 
 
 def _only_reader(question: Question, node: Node) -> bool:
-    """Whether all that depends on the input depends on this node: nothing else reads the input, or what is above."""
+    """Whether the nodes from the input to this one form a chain, in which each node is read only by the next one.
+
+    Then everything that depends on the input depends on it only through this node.
+    """
     while node.inputs:
         (*_, node), others = node.inputs, node.inputs[:-1]
         if others or len(question.index.users(node)) != 1:
@@ -239,9 +254,10 @@ def _only_reader(question: Question, node: Node) -> bool:
 def propagated(
     node: Node, zonotopes: Mapping[Node, Zonotope], boxes: Mapping[Node, Interval], *, alone: bool = False
 ) -> Zonotope:
-    """The zonotope of a node from those of its inputs, and within its box.
+    """The zonotope of a node from the zonotopes of its inputs, and no wider than its box.
 
-    `alone`: no other node reads the unknowns of its input, which may then be spanned (`SpannedUnknowns`).
+    `alone`: no other node reads this node's input or anything before it, so that its unknowns may be spanned
+    (`SpannedUnknowns`).
     """
     op, box = node.op, boxes[node]
     inputs = tuple(zonotopes[i] for i in node.inputs)
@@ -251,7 +267,7 @@ def propagated(
     if isinstance(op, Moving) and len(inputs) == 1:
         return inputs[0].rearranged(op.linear)
     if isinstance(op, AffineOp):
-        found = _affine(op, inputs, node.inputs[0].name, alone=alone)  # numbers' own unknowns are the input's
+        found = _affine(op, inputs, node.inputs[0].name, alone=alone)  # new errors are the input node's
     elif isinstance(op, Propagating):
         found = op.propagate(inputs, tuple(boxes[i] for i in node.inputs), node.name)
     else:
@@ -260,7 +276,9 @@ def propagated(
 
 
 def _within(found: Zonotope, box: Interval) -> Zonotope:
-    """With the numbers taken from the box that are not finite, or whose own unknown alone is as wide as the box."""
+    """The zonotope with some numbers replaced by their boxes: numbers that are not finite, or whose errors alone are as
+    wide.
+    """
     fine = found.centre.isfinite() & found.rough_radius.isfinite() & (found.loose <= box.radius)
     fine = fine | ~box.radius.isfinite()
     if bool(fine.all()):
@@ -273,12 +291,12 @@ def _within(found: Zonotope, box: Interval) -> Zonotope:
     centre, slack = torch.where(fine, found.centre, box.centre), torch.where(fine, found.slack, zero)
     apart = torch.where(fine, zero, box.radius)
     if found.own is None and bool((apart <= ROUNDINGS * OUTWARD.get(zero.dtype, 0.0) * centre.abs()).all()):
-        return Zonotope(centre, blocks, None, slack + apart)  # of constants: rounding is no unknown
+        return Zonotope(centre, blocks, None, slack + apart)  # the rounding of constants needs no unknowns
     return Zonotope(centre, blocks, torch.where(fine, zero if found.own is None else found.own, apart), slack)
 
 
 def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str, *, alone: bool = False) -> Zonotope:
-    """The image, exact but for rounding and for what numbers have for themselves."""
+    """The image of zonotopes under an affine op: exact but for rounding, and for `own` errors that the op mixes."""
     centre = op.evaluate(*(x.centre for x in inputs))
     if isinstance(op, Sum) and len(inputs[0].centre.shape) - 2 not in op.dims:
         inputs = (inputs[0].by_rows,)
@@ -315,14 +333,16 @@ def _affine(op: AffineOp, inputs: tuple[Zonotope, ...], origin: str, *, alone: b
     share = (ONE_TERM if isinstance(op, ONE_BY_ONE) else OUTWARD).get(centre.dtype, 0.0)
     if share > 0:
         slack = slack + share * (centre.abs() + _sizes(op, tuple(x.centre.abs() + x.rough_radius for x in inputs)))
-    if wide is not None and isinstance(op, Linear):  # what was rounded is some more intervals beside so many
+    if wide is not None and isinstance(op, Linear):  # the slack becomes some more intervals of the span
         blocks.update([spanned(wide, op.weight, slack, origin)])
         slack = torch.zeros_like(slack)
     return Zonotope(centre, blocks, own, slack, _known_reaches(op, inputs, blocks))
 
 
 def _known_reaches(op: AffineOp, inputs: tuple[Zonotope, ...], blocks: Mapping[Unknowns, Tensor]) -> KnownReaches:
-    """How far blocks reach behind an op that multiplies each number, or leaves some blocks as they are."""
+    """The reaches of blocks behind an affine op, where they are known: it scales each number, or keeps some blocks
+    unchanged.
+    """
     if isinstance(op, Scale):
         size = op.factor.abs()
         return inputs[0].reaches.changed(inputs[0].blocks, blocks, {u: u for u in blocks}, lambda reach: reach * size)
@@ -330,7 +350,10 @@ def _known_reaches(op: AffineOp, inputs: tuple[Zonotope, ...], blocks: Mapping[U
 
 
 def _intervals(x: Zonotope, op: Linear) -> Tensor | None:
-    """How far each number moves, (batch, rows..., d), if it does so by itself, and a linear op makes few of many."""
+    """The radius of each number, (batch, rows..., d), if each has an unknown of its own and `op` has far fewer outputs.
+
+    None otherwise.
+    """
     if len(x.blocks) != 1 or x.own is not None or op.weight.dim() != 2 or len(op.weight) < WIDE * op.weight.shape[1]:
         return None
     ((unknowns, columns),) = x.blocks.items()
@@ -340,7 +363,7 @@ def _intervals(x: Zonotope, op: Linear) -> Tensor | None:
 
 
 def _through(op: AffineOp, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Tensor:
-    """The columns of some unknowns through an affine op; those of inputs that do not have them are 0."""
+    """The columns of some unknowns behind an affine op; an input that does not have them counts as 0."""
     known = [x.blocks.get(unknowns) for x in inputs]
     if isinstance(op, Add) and any(columns is None for columns in known):
         return next(columns for columns in known if columns is not None)
@@ -354,7 +377,7 @@ def _through(op: AffineOp, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> 
 
 
 def _of_patches(op: Convolution, unknowns: LocalUnknowns, x: Zonotope) -> tuple[LocalUnknowns, Tensor]:
-    """Local unknowns of x behind a convolution that cuts patches: a slot for each number of a patch."""
+    """Local unknowns behind a convolution that cuts its input into patches: a slot for each number of a patch."""
     n = len(op.size)
     columns = op.patches(x.blocks[unknowns])  # (batch, slots, k, N, numbers, *out size)
     ids = op.patches(unknowns.ids.expand(-1, *x.centre.shape[1:]))
@@ -365,7 +388,9 @@ def _of_patches(op: Convolution, unknowns: LocalUnknowns, x: Zonotope) -> tuple[
 
 
 def _joined(op: Concat, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Unknowns:
-    """The name of local unknowns behind a concatenation: any ball stands for the numbers that do not have them."""
+    """The unknowns of a block behind a concatenation; local ids of numbers that do not have these unknowns are
+    arbitrary.
+    """
     if not isinstance(unknowns, LocalUnknowns):
         return unknowns
     slots, none = unknowns.ids.shape[0], torch.zeros((), dtype=torch.int64, device=unknowns.ids.device)
@@ -374,16 +399,17 @@ def _joined(op: Concat, inputs: tuple[Zonotope, ...], unknowns: Unknowns) -> Unk
 
 
 def _sizes(op: AffineOp, sizes: tuple[Tensor, ...]) -> Tensor:
-    """|W|·sizes: how far the output may be off if the inputs are off by these, rounded outward."""
+    """|W|·sizes: how far the output may be off if the inputs are off by `sizes`, rounded outward."""
     return op.interval(*(Interval(-x, x) for x in sizes)).radius
 
 
 def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
-    """With blocks taken together, one ball for each row, if there are more numbers than that: until fewer are left.
+    """The zonotope with some blocks merged to one ball for each row, if it has more than `most` numbers.
 
-    A few at a time: eight blocks of d 48 at ε .0005 have .01500 so, and .01485 if half of the numbers go at once, which
-    takes longer too. An ellipsoid for each row keeps the directions of its errors; what is lost is that several rows
-    share errors. The blocks that reach least are taken, but not the input's: the first, and those of its other parts.
+    Blocks that reach least are merged first; the input's own blocks, the first and others of the same origin, never.
+    The ball of a row is an ellipsoid, which keeps the directions of its errors; what is lost is that several rows share
+    errors. Merging stops at nine tenths of `most`: eight blocks of d = 48 at ε = .0005 get the bound .01500 that way,
+    and .01485 if half of the numbers are merged at once, which also takes longer.
     """
     sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
@@ -392,7 +418,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
     first, *others = sizes
     others = [unknowns for unknowns in others if unknowns.origin != first.origin]
     reach = {unknowns: float(zonotope.reach_of_block(unknowns, Care.ROUGH).sum()) for unknowns in others}
-    whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # of the balls that are made
+    whole += zonotope.centre.numel() * math.prod(zonotope.centre.shape[1:])  # the numbers of the new balls
     chosen: list[Unknowns] = []
     for unknowns in sorted(others, key=lambda each: reach[each]):
         if whole <= most * 9 // 10:
@@ -405,7 +431,7 @@ def merged(zonotope: Zonotope, most: int, origin: str) -> Zonotope:
 
 
 def _sizes_of_blocks(zonotope: Zonotope) -> dict[Unknowns, int]:
-    """How many numbers each block has, but for products of the input's unknowns, which have a limit of their own."""
+    """How many numbers each block has, without products of the input's unknowns, which have a limit of their own."""
     inputs = zonotope.inputs
     products = () if inputs is None else (inputs.pairs, inputs.squares, inputs.triples)
     return {
@@ -416,10 +442,10 @@ def _sizes_of_blocks(zonotope: Zonotope) -> dict[Unknowns, int]:
 
 
 def reduced(zonotope: Zonotope, most: int, origin: str = "", *, rows: bool = False) -> Zonotope:
-    """With the blocks that reach least taken together until at most so many numbers are left.
+    """The zonotope with the blocks that reach least merged, until at most `most` numbers are left.
 
-    They become an ellipsoid of each row, of unknowns that stand alone; without `rows`, or where there are none, an
-    unknown of each number's own.
+    With `rows` they become a ball for each row whose unknowns stand alone (`LocalUnknowns.alone`); otherwise, or if
+    there are no rows, an unknown for each number.
     """
     sizes = _sizes_of_blocks(zonotope)
     whole = sum(sizes.values())
@@ -441,7 +467,7 @@ def reduced(zonotope: Zonotope, most: int, origin: str = "", *, rows: bool = Fal
 
 
 def _row_balls(zonotope: Zonotope, chosen: list[Unknowns], origin: str, *, alone: bool) -> tuple[Unknowns, Tensor]:
-    """A ball for each row in the shape of what some blocks make of it."""
+    """A ball for each row, in the shape of an ellipsoid around what some blocks make of the row."""
     zero = torch.zeros_like(zonotope.slack)
     old = Zonotope(zero, {unknowns: zonotope.blocks[unknowns] for unknowns in chosen}, None, zero)
     return ellipsoid_balls((old.row_shape.ellipsoid(),), origin, alone=alone)

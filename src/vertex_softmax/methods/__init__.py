@@ -1,1 +1,1 @@
-"""What a user can name: the ways to bound an objective, from interval arithmetic up."""
+"""The methods that a user can name: ways to bound an objective, from interval arithmetic up to branch and bound."""

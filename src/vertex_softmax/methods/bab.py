@@ -1,9 +1,10 @@
-"""`bab`: at least `joint`; where that does not decide, branch and bound.
+"""The method `bab`: `joint`, and branch and bound for the objectives that `joint` does not decide.
 
-Invariant: branch and bound begins the same way whoever asks: with the boxes of `joint` under `root_options`, with the
-rules of `rules_of`, and with goals that pay for rounding; but for `verify`, which may begin with the boxes of `crown`.
-What `joint` knows besides closes objectives, or is the larger bound in the end; it changes no tree of an objective that
-is open. So does what zonotopes to third order know (third_order.py), which are made before any split.
+Invariant: branch and bound starts the same way for every caller: with the boxes of `joint` under `root_options`, the
+rules of `rules_of`, and goals that include an allowance for rounding. Only `verify` may start with the boxes of
+`crown`. Other bounds of `joint`, and those of zonotopes to third order (third_order.py), which are made before any
+split, can close an objective or be the larger bound in the end, but they do not change the tree of an objective that
+stays open.
 """
 
 from __future__ import annotations
@@ -37,24 +38,26 @@ from vertex_softmax.sets.region import BoxRegion
 
 
 class BranchedBound(NamedTuple):
-    """Bounds, and what branch and bound had to do with them; None if there was none."""
+    """Bounds, and the outcome of branch and bound; None if there was no branch and bound."""
 
     bound: Bound
     outcome: Outcome | None
 
 
 def bab(question: Question, objective: Objective, options: Options) -> Bound:
-    """The bounds of `joint`, and for what is not above the goal (0 if there is none) those of branch and bound."""
+    """The bounds of `joint`, improved by branch and bound for objectives that are not above the goal (None counts as
+    0).
+    """
     return searched(question, objective, options).bound
 
 
 def searched(
     question: Question, objective: Objective, options: Options, watchers: Watchers | None = None
 ) -> BranchedBound:
-    """The same, and what branch and bound has found; several inputs at once are not branched.
+    """The bounds of `bab` with the outcome of branch and bound, which is only done for a single input.
 
-    Where nobody judges them, any input at which an objective is not above its goal ends it, and where `joint` knows of
-    one there is no search.
+    Without `Watchers.accept`, branch and bound ends at any input at which an objective is not above its goal, and is
+    not started if `joint` knows such an input already.
     """
     by_joint = joint(question, objective, options)
     unheard = watchers is None or watchers.accept is None
@@ -84,15 +87,15 @@ def searched(
 
 
 def _goals(question: Question, bound: Bound, objective: Objective, options: Options) -> Tensor:
-    """The goal for each objective of one input, (S,): above it by more than rounding adds to any of its bounds."""
+    """The goal for each objective of one input, (S,): the goal asked for plus an allowance for rounding."""
     rules = Rules(attention=RowRule.AFFINE, product=options.product, sums=True)
     size = VERDICT[question.dtype] * terms(question, bound.boxes, objective, rules).amax(1)
-    guard = torch.where(size.isfinite(), size, torch.zeros_like(size))  # else nothing is concluded, whatever is shown
+    guard = torch.where(size.isfinite(), size, torch.zeros_like(size))  # otherwise nothing will be concluded
     return (guard + (0.0 if options.goal is None else options.goal)).expand(bound.lower.shape[1]).clone()
 
 
 def root_options(options: Options) -> Options:
-    """The options of `joint` on the way to branch and bound: with its own boxes alone and without an ascent."""
+    """The options of `joint` when its boxes are the root of branch and bound: no other methods, and no ascent."""
     return dataclasses.replace(options, parts=JointParts.OWN, ascent=None)
 
 
@@ -100,11 +103,11 @@ def branch(
     question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers | None = None,
     search: Search | None = None, *, rough: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Branch and bound over the boxes of a bound, by the affine vertex rule; `search` in place of the options' own.
+    """Branch and bound over the boxes of a bound, under the affine vertex rule; `search` replaces the options' limits.
 
-    Before that the input's box is cut into halves, where few of its numbers vary, and then the set is narrowed for each
-    objective, where that is possible. rough: the boxes are not those of `joint`, which are made then, for each
-    objective over what is left of the set.
+    If the set is a box of which few numbers vary, it is first cut into halves (halving.py). If it is a box and that was
+    not enough, it is narrowed for each objective before anything is split. rough: the boxes are not those of `joint`;
+    then these are made for each objective, over what is left of the set.
     """
     watchers, search = watchers or Watchers(), search or options.search
     options = dataclasses.replace(options, search=search)
@@ -141,15 +144,15 @@ def _branch_inside(
 def branch_early(
     question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers, search: Search
 ) -> Outcome:
-    """Branch and bound over the boxes of `crown`, as long as that promises to end: before those of `joint` are made."""
+    """Branch and bound over the boxes of `crown`, as long as that promises to end, before those of `joint` are made."""
     return branch_while_promising(question, root.boxes, aim, rules_of(options), search, watchers)
 
 
 def subtrees(question: Question, boxes: Boxes, aim: Aim, options: Options, watchers: Watchers) -> Subtrees:
-    """The same on given parts of the set, for one of several workers."""
+    """Branch and bound on given parts of the set, for one of several workers."""
     return Subtrees(question, boxes, aim, rules_of(options), options.search, watchers)
 
 
 def rules_of(options: Options) -> Rules:
-    """The rules of branch and bound: the affine vertex rule."""
+    """The rules of all passes in branch and bound: the affine vertex rule."""
     return Rules(attention=RowRule.AFFINE, pieces=options.pieces, product=options.product)

@@ -1,4 +1,4 @@
-"""What every method returns: bounds, the boxes they were computed over, and the choice that gave them."""
+"""The result of every method: bounds, the boxes they were computed over, and the choice that gave them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ from vertex_softmax.ops.rules import Rules
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bound:
-    """Lower bounds of objectives over the input set of a question."""
+    """Lower bounds of S objectives over the input sets of a question.
+
+    Invariant: no input of the set has an objective below its bound, to rounding.
+    """
 
     lower: Tensor
-    """(batch, S): no input of the set falls below, to rounding; NaN where there is no bound"""
+    """(batch, S); NaN where there is no bound"""
     boxes: Boxes
-    """the method's boxes, with the problems that were met in making them"""
+    """the boxes that the method made, with the problems that were found in them"""
     choice: Choice = DEFAULT
-    """the free parameters after the last ascent, for the objectives that were not settled before"""
+    """the free parameters after the last ascent, for objectives that were not settled before"""
     terms: Mapping[Rules, Tensor] = dataclasses.field(default_factory=dict)
-    """the terms (batch, S) of last passes over these boxes by their rules (`bounds.guard.terms`), where known"""
+    """by rules, the sizes of terms (batch, S) of passes over these boxes (`bounds.guard.terms`), as far as they are
+    known"""
     hopeless: Tensor | None = None
-    """(batch,) bool, if there is a goal: inputs with an objective known not to be above it somewhere in the set"""
+    """(batch,) bool, if there is a goal: inputs for which some point of the set is known where an objective is not
+    above it"""
 
 
 def larger(first: Tensor, *others: Tensor) -> Tensor:
-    """The largest of several bounds, number by number; NaN if one is, so that it is not overlooked."""
+    """The largest of several bounds, entry by entry; NaN if one of them is NaN, so that a failure is not overlooked."""
     best = first
     for other in others:
         best = torch.maximum(best, other)

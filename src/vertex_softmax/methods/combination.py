@@ -1,4 +1,4 @@
-"""Methods that are made of others: at least as tight as each of them, by construction."""
+"""Methods made of others: their bounds are at least as tight as those of each part, by construction."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from vertex_softmax.methods.bound import Bound, larger
 from vertex_softmax.methods.options import Options
 
 Own = Callable[[Sequence[Boxes]], Bound]
-"""A method's own boxes, met with known ones, and its bounds over them."""
+"""Makes a method's own boxes, met with the given ones, and bounds the objectives over them."""
 
 
 def combined(own: Bound, *others: Bound) -> Bound:
-    """The larger bounds over a method's own boxes; the problems of all of them count."""
+    """The entrywise largest bounds, with the first one's boxes and the problems of all of them."""
     marks = [bound.hopeless for bound in (own, *others) if bound.hopeless is not None]
     hopeless = torch.stack(marks).any(0) if marks else None
     problems = tuple(dict.fromkeys(problem for bound in (own, *others) for problem in bound.boxes.problems))
-    boxes = own.boxes  # the same object where nothing is new, as whoever meets it with itself need not do so
+    boxes = own.boxes  # the same object if there are no new problems, which saves meeting it with itself
     if problems != boxes.problems:
         boxes = dataclasses.replace(boxes, problems=problems)
     lower = larger(own.lower, *(other.lower for other in others))
@@ -28,7 +28,9 @@ def combined(own: Bound, *others: Bound) -> Bound:
 
 
 def goal_first(own: Own, in_full: Callable[[], Bound], options: Options) -> Bound:
-    """A method in full; with a goal its own boxes alone first, which are enough if they settle every objective."""
+    """Run a method in full. With a goal, first bound over its own boxes alone, and return that if it settles every
+    objective.
+    """
     if options.goal is None:
         return in_full()
     alone = own(())

@@ -1,4 +1,4 @@
-"""`crown`: linear bounds, softmax by its linear (LSE) bounds; `alpha-crown`: its last pass optimised."""
+"""The methods `crown`, linear bounds with LSE bounds of softmax, and `alpha-crown`, whose last pass is optimised."""
 
 from __future__ import annotations
 
@@ -17,35 +17,37 @@ from vertex_softmax.methods.options import Options
 from vertex_softmax.ops.rules import RowRule
 
 MOST_ATTENTIONS_BY_LSE = 1
-"""Networks with more attentions have their boxes by zonotopes: on VNN-COMP's ViT with two blocks the bound of one
-instance rises from −.19 to .53, in two thirds of the time (lab/benchmarks/vit.py)."""
+"""Networks with more attentions than this get boxes by zonotopes. On VNN-COMP's ViT with two blocks that raises the
+bound of one instance from −.19 to .53, in two thirds of the time (lab/benchmarks/vit.py)."""
 FEW_NUMBERS = 1 << 20
-"""How many numbers a node's blocks may have in the cheapest try, for each input."""
+"""How many numbers a node's blocks may have for each input in the cheapest attempt (`settled_cheaply`)."""
 
 
 def crown(question: Question, objective: Objective, options: Options) -> Bound:
-    """Boxes by zonotopes if there are several attentions, else by passes; and one pass from the objectives."""
+    """Bound the objectives by one pass over boxes made by zonotopes if there are several attentions, else by passes."""
     boxes = _boxes(question, options)
-    # passes through boxes as wide as what norms allow give less than the output's box
+    # passes through boxes that only norms limit are looser than the output's box
     passes = Passes(plain=(RowRule.LSE,), by_box=has_intervals_alone(question, options))
     return last_pass(question, boxes, objective, passes, options)
 
 
 def _boxes(question: Question, options: Options) -> Boxes:
-    """By passes under the LSE rule; behind a first attention zonotopes are quicker, and mostly tighter."""
+    """Boxes by passes under the LSE rule, or by zonotopes, which are quicker and mostly tighter behind a first
+    attention.
+    """
     if not are_too_wide(question):
         options = with_zonotopes_early(options)
     return boxes_by_passes(question, RowRule.LSE, options)
 
 
 def with_zonotopes_early(options: Options) -> Options:
-    """The options under which `crown` makes boxes: by zonotopes behind the first attention."""
+    """The options under which `crown` makes boxes: by zonotopes if there is more than one attention."""
     most = min(MOST_ATTENTIONS_BY_LSE, options.attentions_by_passes)
     return dataclasses.replace(options, attentions_by_passes=most)
 
 
 def has_cheaper_boxes(question: Question, options: Options) -> bool:
-    """Whether `crown` has boxes by zonotopes and `joint` by passes, which take several times as long."""
+    """Whether `crown` makes its boxes by zonotopes but `joint` by passes, which take several times as long."""
     early = uses_zonotopes(question, with_zonotopes_early(options))
     return early and not uses_zonotopes(question, options)
 
@@ -57,9 +59,10 @@ def alpha_crown(
     boxes: Boxes | None = None,
     known: Tensor | None = None,
 ) -> Bound:
-    """The same boxes (those of `crown`, if they are given), and the last pass optimised.
+    """`alpha-crown`: the boxes of `crown` (which may be given), and an optimised last pass.
 
-    With bounds (batch, S) that are known it is as good as those, and ends early where it does not come near them.
+    `known`: bounds (batch, S) that are known already. The result is at least these, and the ascent ends early if it
+    does not come near them.
     """
     if boxes is None:
         boxes = _boxes(question, options)
@@ -68,11 +71,11 @@ def alpha_crown(
 
 
 def settled_cheaply(question: Question, objective: Objective, options: Options) -> Bound | None:
-    """`crown` over cheaper zonotopes, if that is above the goal everywhere; None otherwise, and without a goal.
+    """The bound of `crown` over cheaper zonotopes, if it is above the goal everywhere; else None. None without a goal.
 
-    First with few numbers: most unknowns stand in one row alone, which takes a tenth of the time where there are many
-    rows. Then without products of the input's unknowns, where there are any (docs/norms.md): they take ten times the
-    time of all else.
+    The first attempt limits the numbers of each node: then most unknowns stay local to a row, which takes a tenth of
+    the time if there are many rows. The second has no products of the input's unknowns (docs/norms.md), which take ten
+    times the time of everything else.
     """
     if options.goal is None or not uses_zonotopes(question, options):
         return None

@@ -1,7 +1,7 @@
-"""`hybrid`: at least `crown` and `vertex`, by construction.
+"""The method `hybrid`: at least as tight as `crown` and `vertex`, by construction.
 
 Both run; their boxes are met, and tightened by the affine vertex rule at its default slopes (docs/method.md, section
-7). Over those boxes the best of all row rules counts, for each objective.
+7). Over the resulting boxes every objective gets the best bound of all row rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PASSES = Passes(plain=(RowRule.LSE, RowRule.VERTEX, RowRule.AFFINE, RowRule.BETT
 
 
 def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
-    """All of it; with a goal its own boxes alone first, and the rest only if they do not settle every objective."""
+    """`hybrid` in full; with a goal first its own boxes alone, and the rest only if an objective stays unsettled."""
 
     def alone(known: Sequence[Boxes]) -> Bound:
         return _own(question, objective, options, known)
@@ -37,7 +37,7 @@ def hybrid(question: Question, objective: Objective, options: Options) -> Bound:
 
 
 def hybrid_over(question: Question, objective: Objective, options: Options, by_crown: Bound) -> Bound:
-    """`hybrid` in full, whatever the goal, where the bound of `crown` is known."""
+    """`hybrid` in full, whatever the goal, given the bound of `crown`."""
     by_vertex = vertex(question, objective, options)
     own = _own(question, objective, options, [by_crown.boxes, by_vertex.boxes])
     return combined(own, by_crown, by_vertex)
@@ -45,5 +45,5 @@ def hybrid_over(question: Question, objective: Objective, options: Options, by_c
 
 def _own(question: Question, objective: Objective, options: Options, known: Sequence[Boxes]) -> Bound:
     boxes = boxes_by_passes(question, RowRule.AFFINE, options, known)
-    passes = dataclasses.replace(PASSES, by_box=bool(known))  # alone it is only a first try
+    passes = dataclasses.replace(PASSES, by_box=bool(known))  # on its own it is only a first attempt
     return last_pass(question, boxes, objective, passes, options)

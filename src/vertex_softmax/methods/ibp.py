@@ -1,4 +1,4 @@
-"""`ibp`: interval arithmetic alone."""
+"""The method `ibp`: interval arithmetic alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from vertex_softmax.methods.options import Options
 
 
 def ibp(question: Question, objective: Objective, options: Options) -> Bound:  # noqa: ARG001
-    """Bounds of dense objectives on the output over its box."""
+    """Bounds of dense objectives on the output, over its box by interval arithmetic."""
     boxes = with_underflow(question, all_boxes(question))
     return Bound(by_box(boxes, objective), boxes)

@@ -1,16 +1,16 @@
-"""`joint`: at least `hybrid`, by construction, and at least `alpha-crown` where that is within reach of its own ascent.
+"""The method `joint`: at least as tight as `hybrid`, and as `alpha-crown` where its own ascent leaves that in reach.
 
-Read from top to bottom:
+Read it from top to bottom:
 1. `crown` runs, and over its boxes `hybrid`, which runs `vertex` itself.
 2. Their boxes are met, and tightened under the affine vertex rule by generators, ellipsoids and centred scores
    (docs/method.md, section 8).
 3. Over those boxes one pass under the affine vertex rule and one under the vertex rule bound the objectives, and the
    free parameters of the affine vertex rule are optimised together.
-4. `alpha-crown` runs over the boxes of `crown`. Its ascent ends early where its trend leaves it below step 3.
-5. The largest of all bounds counts, for each objective.
+4. `alpha-crown` runs over the boxes of `crown`. Its ascent ends early if by its trend it will stay below step 3.
+5. Each objective gets the largest of all these bounds.
 
-With a goal, steps 2 and 3 are done first without the others, and are enough if they settle every objective. With
-`Options.parts` = "own" only steps 2 and 3 are done, without the boxes of other methods, with a goal or without.
+With a goal, steps 2 and 3 run first, without boxes of other methods; if they settle every objective, nothing else runs.
+With `Options.parts` = "own" only these two steps run, with a goal or without.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PASSES = Passes(plain=(RowRule.AFFINE, RowRule.VERTEX), optimised=(RowRule.AFFIN
 
 
 def joint(question: Question, objective: Objective, options: Options) -> Bound:
-    """All five steps; with a goal steps 2 and 3 alone first, and the rest only if they leave an objective unsettled."""
+    """All five steps; with a goal first steps 2 and 3 alone, and the rest only if they leave an objective unsettled."""
 
     def own(known: Sequence[Boxes]) -> Bound:
         boxes = tightened_boxes(question, options, known)
-        passes = dataclasses.replace(PASSES, by_box=bool(known))  # alone it is only a first try
+        passes = dataclasses.replace(PASSES, by_box=bool(known))  # on its own it is only a first attempt
         return last_pass(question, boxes, objective, passes, options)
 
     def in_full() -> Bound:

@@ -1,4 +1,4 @@
-"""The last passes of a method: bounds of the objectives over boxes that are made."""
+"""The last step of a method: bound the objectives over boxes that are made."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from vertex_softmax.methods.options import Options, Suffix
 from vertex_softmax.ops.rules import ReluSlope, RowRule, Rules
 
 OUTDONE_PATIENCE = 1 / 6
-"""After this share of its steps an ascent ends that does not reach what is known from elsewhere: from zonotopes, or in
-`joint` from its own ascent. On digits with LayerNorm, at three ε, no ascent brought anything beside zonotopes; on a ViT
-with a class token all steps brought 2e-5 to one of nine targets."""
+"""If better bounds are known from elsewhere (from zonotopes, or in `joint` from its own ascent), an ascent that will
+not reach them may end after this share of its steps. On digits with LayerNorm, at three ε, no ascent improved on
+zonotopes; on a ViT with a class token all of its steps gained 2e-5 for one of nine targets."""
 OBJECTIVE = "objective"
-"""The stage under which the time of the last passes is reported."""
+"""The name of the stage to which the time of the last passes is added."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Passes:
-    """Which passes bound the objectives; the best of them counts, for each objective."""
+    """Which passes bound the objectives; each objective gets the best of their bounds."""
 
     plain: tuple[RowRule, ...]
     """row rules with their parameters at the defaults"""
     optimised: tuple[RowRule, ...] = ()
     """row rules whose free parameters are optimised"""
     by_box: bool = False
-    """also bound the objective over the output's box: more than a linear pass gives where a network is saturated"""
+    """whether to bound the objectives over the output's box too, which is tighter than a linear pass in a saturated
+    network"""
 
 
 def last_pass(
@@ -50,14 +51,14 @@ def last_pass(
     options: Options,
     known: Tensor | None = None,
 ) -> Bound:
-    """The best bounds (batch, S) of dense objectives by all passes, and no less than what is known of them.
+    """The best bounds (batch, S) of dense objectives by all passes, and not less than `known`.
 
-    An ascent that does not come near what is known ends early.
+    An ascent that will not reach what is known ends early.
     """
     begin = time.perf_counter()
-    meets_attention = question.index.has_attention(objective.node)  # without an attention all row rules are one
+    meets_attention = question.index.has_attention(objective.node)  # without an attention all row rules are the same
     slopes = tuple(ReluSlope) if options.suffix is Suffix.BEST else (ReluSlope.ADAPTIVE,)
-    # over a large ball the ball rule may be the worse one
+    # over a large ball the ball rule may be worse than the others
     balls = (True,) if question.region.unit.cube or not meets_attention else (True, False)
     asked = Rules(product=options.product, sums=True)
     terms: dict[Rules, Tensor] = {}
@@ -70,7 +71,7 @@ def last_pass(
     if passes.by_box:
         found = by_box(boxes, objective)
         bounds.append(found.where(found.isfinite(), -torch.inf))
-    if objective.node in boxes.zonotopes:  # never below what norms allow at most: |y/σ| ≤ √d
+    if objective.node in boxes.zonotopes:  # it includes the limit of norms, |y/σ| ≤ √d
         found = lowest(boxes.zonotopes[objective.node], objective.coefficients.A)
         bounds.append(found.where(found.isfinite(), -torch.inf))
     behind = behind_last_norm(question, boxes, objective)
@@ -96,9 +97,9 @@ def by_box(boxes: Boxes, objective: Objective) -> Tensor:
 def _ascended(
     question: Question, objective: Objective, rule: RowRule, options: Options, known: Bound, *, outdone: bool
 ) -> Bound:
-    """The bounds after the ascent under one row rule; as they are if all are above the goal already.
+    """The bound after an ascent under one row rule; unchanged if every objective is above the goal already.
 
-    `outdone`: what is known is mostly out of the ascent's reach, and that shows early.
+    `outdone`: the ascent mostly cannot reach the known bounds, which shows early.
     """
     if options.ascent is None:
         return known

@@ -1,4 +1,4 @@
-"""What a method may be asked to do differently. The defaults are the tightest with one pass for each box."""
+"""The options of methods: what may be done differently. The defaults are the tightest with one pass for each box."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vertex_softmax.bounds.memory import Memory
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError
 
 MOST_ATTENTIONS_BY_PASSES = 3
-"""Of networks without norms: beyond this boxes are made by zonotopes, unless the options say otherwise."""
+"""Networks without norms get boxes by zonotopes if they have more attentions than this, unless the options say
+otherwise."""
 
 
 class ScoreBoxes(StrEnum):
@@ -34,7 +35,7 @@ class PreactivationBoxes(StrEnum):
 
 
 class Suffix(StrEnum):
-    """What the last pass does with the lower slopes of ReLUs, and with what else is free."""
+    """The lower slopes of ReLUs, and other free parameters, in the last pass."""
 
     ADAPTIVE = "adaptive"
     BEST = "best"
@@ -44,12 +45,12 @@ class Suffix(StrEnum):
 
 
 class JointParts(StrEnum):
-    """What `joint` computes beside its own boxes and passes."""
+    """What `joint` computes besides its own boxes and passes."""
 
     ALL = "all"
-    """`hybrid` and `alpha-crown` too, whose boxes are met and whose bounds it is never below"""
+    """`hybrid` and `alpha-crown` as well: their boxes are met, and the bound is at least as large as theirs"""
     OWN = "own"
-    """nothing: for a verdict within a short time"""
+    """nothing else, which is enough for a verdict within a short time"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,31 +61,33 @@ class Options:
     preactivations: PreactivationBoxes | str = PreactivationBoxes.PASS
     suffix: Suffix | str = Suffix.ADAPTIVE
     product: float = 0.5
-    """the McCormick mix of products (`Rules.product`): 0.5 is best; 1 is what CROWN implementations take. Generators,
-    centred rows and optimised boxes (`box_ascent`) of `joint` do not follow it: their mix is always 0.5"""
+    """the McCormick mix of products (`Rules.product`): 0.5 is the tightest; 1 is what CROWN implementations use. In
+    `joint`, generators, centred rows and optimised boxes (`box_ascent`) always use 0.5"""
     ascent: Ascent | None = dataclasses.field(default_factory=lambda: Ascent(trend=True))
-    """of the free parameters of the last pass, where a method optimises them; None: they keep their defaults"""
+    """the ascent on the free parameters of the last pass, in methods that optimise them; None: they keep their
+    defaults"""
     centred: bool = True
     """`joint`: bound the scores less their weighted means too (docs/method.md, section 3, and 8.4)"""
     generators: bool = True
-    """`joint`: generators and ellipsoids of what is not affine in the input (docs/method.md, section 8.2 and 8.3); all
-    methods but `ibp`: zonotopes where there are norms or many attentions (docs/norms.md). False: boxes by passes"""
+    """`joint`: generators and ellipsoids of what is not affine in the input (docs/method.md, section 8.2 and 8.3). All
+    methods but `ibp`: zonotopes in networks with norms or many attentions (docs/norms.md). False: boxes by passes"""
     attentions_by_passes: int = MOST_ATTENTIONS_BY_PASSES
-    """networks with more attentions than this, and those with norms, have their boxes by zonotopes: quicker, and
-    tighter in deep networks; `crown` takes them beyond the first attention"""
+    """networks with more attentions than this, and those with norms, get boxes by zonotopes, which are quicker, and in
+    deep networks tighter; `crown` uses them whenever there is more than one attention"""
     pieces: int = 2
-    """of the affine vertex rule in the ascent: into how many pieces the range of lse(s) is cut"""
+    """the number of pieces into which the affine vertex rule cuts the range of lse(s), in the ascent"""
     box_ascent: Ascent | None = None
     """`joint`: optimise the boxes of undecided pre-activations too; None: do not"""
     goal: float | None = None
-    """stop as soon as every bound is above this, or cannot be: 0 is enough for a verdict. None: the best bounds"""
+    """stop as soon as every bound is above this, or is known not to get there; 0 is enough for a verdict. None: compute
+    the best bounds"""
     parts: JointParts | str = JointParts.ALL
-    """`joint`: whether to run the methods too that it is made of"""
+    """`joint`: whether to run the other methods as well"""
     search: Search = dataclasses.field(default_factory=Search)
-    """`bab`: how long to branch, for each input, and how"""
+    """`bab`: limits and settings of branch and bound, for each input"""
     batch: int | None = None
-    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU (1024 if it is large and there are no norms),
-    fewer where generators would be too large"""
+    """how many inputs to bound together; None: 16 on a CPU, 256 on a GPU
+    (1024 if it has much memory and the network no norms), and fewer if generators would be too large"""
     memory: Memory = dataclasses.field(default_factory=Memory)
 
     def __post_init__(self) -> None:

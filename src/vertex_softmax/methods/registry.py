@@ -1,4 +1,4 @@
-"""The methods by name: one recipe for each word, whoever asks."""
+"""The methods by name: every command and function that takes a name runs the same recipe."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ class Method(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A method, and what is needed to plan for it."""
+    """A method, with what is needed to estimate its memory and to judge its bounds."""
 
     run: Callable[[Question, Objective, Options], Bound]
     """lower bounds of dense objectives (batch, S, *output shape) on the output"""
     rule: RowRule | None
-    """the row rule of its last pass, by whose terms its rounding is measured; None: no pass, the output's box alone"""
+    """the row rule of its last pass, whose terms give the allowance for rounding; None: no pass, only the output's
+    box"""
     box_sets: int = 1
     """how many sets of boxes are alive at once"""
     tables: bool = True
@@ -72,7 +73,7 @@ def method_named(name: object) -> Method:
 
 @full_precision()
 def lower_bounds(question: Question, objective: Objective, method: Method, options: Options) -> Bound:
-    """Lower bounds of dense objectives on the output by one method; with a goal, the cheapest that settles them."""
+    """Lower bounds of dense objectives on the output by one method, or with a goal by cheaper bounds that reach it."""
     recipe = METHODS[method]
     if recipe.rule is not None and (quick := settled_cheaply(question, objective, options)) is not None:
         return quick
@@ -81,6 +82,6 @@ def lower_bounds(question: Question, objective: Objective, method: Method, optio
 
 @full_precision()
 def searched_bounds(question: Question, objective: Objective, options: Options, watchers: Watchers) -> BranchedBound:
-    """`lower_bounds` by `bab` of one input, with who hears of branch and bound, and with what it has found."""
+    """The bounds of `bab` for one input, with the watchers of branch and bound and its outcome."""
     quick = settled_cheaply(question, objective, options)
     return searched(question, objective, options, watchers) if quick is None else BranchedBound(quick, None)

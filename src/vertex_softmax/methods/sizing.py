@@ -1,6 +1,6 @@
-"""How many inputs to bound together, so that they fit into the memory; and what is refused because one does not.
+"""How many inputs to bound together so that they fit into the memory, and what is refused if a single one does not.
 
-Invariant: with `Memory.total` nothing is computed whose estimate is larger. Estimates are what was measured, rounded up
+Invariant: with `Memory.total`, nothing is computed whose estimate is larger. Estimates are measurements rounded up
 (lab/benchmarks/limits.py).
 """
 
@@ -37,16 +37,16 @@ GENERATED = 6
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """Bytes that a method may need."""
+    """How many bytes a method may need."""
 
     each: int
-    """for every input that is bounded"""
+    """for each input that is bounded"""
     once: int
-    """besides, however many there are"""
+    """for all inputs together, however many there are"""
 
     @property
     def one(self) -> int:
-        """For one input."""
+        """The bytes needed to bound a single input."""
         return self.each + self.once
 
 
@@ -58,17 +58,17 @@ def batch_size(
     dtype: torch.dtype = torch.float64,
     region: Region | None = None,
 ) -> int:
-    """How many inputs to bound together on a device; NotEnoughMemoryError if one alone may not fit the limit.
+    """How many inputs to bound together on a device; NotEnoughMemoryError if a single one may not fit the limit.
 
-    `region`: the input sets, if they are bounded: the numbers that vary have unknowns, and products of these are many
-    (bounds/zonotopes.py). Six parameters: what is bounded, how, where and over what.
+    `region`: the input sets, if bounds are computed; its varying numbers have unknowns, whose products take much memory
+    (bounds/zonotopes.py).
     """
     size = _preferred(graph, method, options, device)
     products = 0 if region is None else pair_numbers(graph, varying_numbers(region))
     if 0 < products <= MOST_PAIR_NUMBERS and METHODS[method].rule is not None:
         room = MOST_PAIR_NUMBERS if device.type == "cpu" else 16 * MOST_PAIR_NUMBERS
         size = max(1, min(size, room // products))
-    if options.memory.total is None:  # the usual case, for which the estimate would be wasted
+    if options.memory.total is None:  # the usual case, which needs no estimate
         return size
     need = _needed(graph, method, options, device, dtype, region)
     fitting = options.memory.most_inputs(need.each, need.once)
@@ -84,7 +84,7 @@ def batch_size(
 
 
 def refusal(question: Question, method: Method, options: Options) -> str:
-    """Why a method is not tried on a question of one input, in words; empty if it fits the limit of the options."""
+    """Why a method is not run on a question of one input, in words; empty if it fits the memory limit."""
     try:
         batch_size(question.graph, method, options, question.device, question.dtype, question.given)
     except NotEnoughMemoryError as error:
@@ -93,7 +93,7 @@ def refusal(question: Question, method: Method, options: Options) -> str:
 
 
 def varying_numbers(region: Region) -> int:
-    """How many numbers of an input vary over its set, at most over the inputs of a region."""
+    """How many numbers of the input vary over its set; the largest count of all inputs of a region."""
     box = region.box
     return max((box.upper > box.lower).flatten(1).sum(1).tolist(), default=0)
 
@@ -101,7 +101,7 @@ def varying_numbers(region: Region) -> int:
 def _needed(
     graph: Graph, method: Method, options: Options, device: torch.device, dtype: torch.dtype, region: Region | None
 ) -> Need:
-    """Bytes that a method may need; without a region those of zonotopes are left out."""
+    """How many bytes a method may need; without a region, zonotopes are not counted."""
     recipe, item = METHODS[method], dtype.itemsize
     linear = recipe.rule is not None
     each = needed(graph, item, sets=recipe.box_sets, linear=linear, tables=recipe.tables)
@@ -133,9 +133,9 @@ def _preferred(graph: Graph, method: Method, options: Options, device: torch.dev
 
 
 def _generator_room(device: torch.device) -> int:
-    """How many numbers the generators of a node may have, for all inputs that are bounded together.
+    """How many numbers a node's generators may have, for all inputs that are bounded together.
 
-    On a GPU as many as fit into half of its memory in float64, all arrays of them, but never fewer than 2²⁹.
+    On a GPU as many as let all their arrays fit into half of its memory in float64, but at least 2²⁹.
     """
     if device.type == "cpu":
         return MOST_GENERATOR_NUMBERS
@@ -144,10 +144,11 @@ def _generator_room(device: torch.device) -> int:
 
 
 ROOMY = 32 << 30
-"""Bytes of a GPU's memory from which on 1024 inputs of a small network go together: what it takes are its launches."""
+"""On a GPU with at least this many bytes, 1024 inputs of a small network are bounded together, since launching kernels
+dominates."""
 
 
 def _most_on_gpu(graph: Graph, device: torch.device) -> int:
-    if any(isinstance(node.op, Normalize) for node in graph.nodes()):  # zonotopes take gigabytes
+    if any(isinstance(node.op, Normalize) for node in graph.nodes()):  # their zonotopes take gigabytes
         return 256
     return 1024 if torch.cuda.get_device_properties(device).total_memory >= ROOMY else 256

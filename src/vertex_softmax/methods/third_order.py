@@ -1,10 +1,11 @@
-"""Networks with norms whose boxes `joint` leaves too wide: zonotopes to third order in the input's unknowns.
+"""Bounds by zonotopes to third order in the input's unknowns, for networks with norms in which `joint` is too loose.
 
-Invariant: the bounds hold over the whole set of the question, as those of `joint` do; there is no tree.
+Invariant: the bounds hold over the whole set of the question, as those of `joint` do; nothing is split.
 
-Behind a second attention errors of third order multiply, so that a margin falls by many times itself within a tenth of
-the radius (docs/norms.md). With products of three of the input's unknowns kept apart errors are of fourth order. That
-takes some fifteen times as long as `joint`; it is done where `joint` has not decided, if it is expected to end in time.
+Behind a second attention errors of third order multiply, so that within a tenth of the radius a margin's bound falls by
+many times its size (docs/norms.md). If products of three of the input's unknowns are kept, errors are of fourth order.
+That takes about fifteen times as long as `joint`; it is done if `joint` has not decided, and if it is expected to end
+in time.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from vertex_softmax.ops.unknowns import InputUnknowns
 from vertex_softmax.sets.region import BoxRegion
 
 A_SECOND = 2e7
-"""About how many products of three, times numbers of all nodes, are done in a second on one thread."""
+"""About how many products of three unknowns, times the numbers of all nodes, one thread computes in a second."""
 
 
 def to_third_order(question: Question, objective: Objective, options: Options, seconds: float | None) -> Tensor | None:
-    """Lower bounds (1, S) of dense objectives within some time; None if they would take too much, or are none."""
+    """Lower bounds (1, S) of dense objectives within some time; None if they would take too long, or fail."""
     begin = time.perf_counter()
     if not is_meant(question, options) or refusal(question, seconds):
         return None
@@ -51,7 +52,10 @@ def to_third_order(question: Question, objective: Objective, options: Options, s
 
 
 def is_meant(question: Question, options: Options) -> bool:
-    """Whether a network has norms, and one input that is a box with few enough products of three, whatever fits."""
+    """Whether such bounds are made at all: for a network with norms and one box with few enough products of three.
+
+    Memory and time are not considered here.
+    """
     normal = any(isinstance(node.op, Normalize) for node in question.graph.nodes())
     box = question.batch == 1 and isinstance(question.given, BoxRegion)
     if not (normal and box and uses_zonotopes(question, options)):
@@ -61,7 +65,9 @@ def is_meant(question: Question, options: Options) -> bool:
 
 
 def refusal(question: Question, seconds: float | None) -> str:
-    """Why a question that they are meant for goes without them, in words; empty if memory and seconds are enough."""
+    """Why such bounds are left out for a question that they are made for, in words; empty if memory and time are
+    enough.
+    """
     inputs = _inputs(question)
     count = 0 if inputs is None else inputs.count
     need = 4 * PAIR_ARRAYS * question.dtype.itemsize * triple_numbers(question.graph, count)  # as `Memory.most_pairs`
@@ -73,6 +79,6 @@ def refusal(question: Question, seconds: float | None) -> str:
 
 
 def _inputs(question: Question) -> InputUnknowns | None:
-    """The unknowns of the input with those of their products, as if memory had no limit."""
+    """The unknowns of the input with those of their products, as if there were no memory limit."""
     free = dataclasses.replace(question.memory, total=None)
     return input_products(dataclasses.replace(question, memory=free))

@@ -1,4 +1,4 @@
-"""The one vocabulary of answers."""
+"""The words for answers, the same in all of Vertex."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What is said of a property, or of an input's label over its set."""
+    """The answer for a property, or for an input's label over its set."""
 
     VERIFIED = "verified"
-    """it holds everywhere in the set"""
+    """the property holds everywhere in the set"""
     FALSIFIED = "falsified"
-    """it does not, and an input of the set shows it"""
+    """it does not hold, and an input of the set shows that"""
     UNKNOWN = "unknown"
     """neither was shown"""
     TIMEOUT = "timeout"
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
     @property
     def competition(self) -> str:
-        """VNN-COMP's word, which is about the property's negation: unsat, sat, unknown or timeout."""
+        """VNN-COMP's word for the answer, which is about the property's negation: unsat, sat, unknown or timeout."""
         return {"verified": "unsat", "falsified": "sat"}.get(self.value, self.value)
 
 

@@ -1,4 +1,4 @@
-"""`vertex`: linear bounds, and the exact score-box optimum at every attention (docs/method.md, section 5)."""
+"""The method `vertex`: linear bounds with the exact score-box optimum at each attention (docs/method.md, section 5)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from vertex_softmax.ops.rules import RowRule
 
 
 def vertex(question: Question, objective: Objective, options: Options) -> Bound:
-    """Boxes by passes under the vertex rule, and one pass from the objectives."""
+    """Bound the objectives by one pass over boxes made by passes, both under the vertex rule."""
     boxes = boxes_by_passes(question, RowRule.VERTEX, options)
     return last_pass(question, boxes, objective, Passes(plain=(RowRule.VERTEX,)), options)

@@ -37,7 +37,7 @@ class Elu(Elementwise):
         return x.clamp(max=0).exp()
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Convex."""
+        """The lines of a convex function."""
         return convex_lines(self.evaluate, self.derivative, *box)
 
 
@@ -53,7 +53,7 @@ class Softplus(Elementwise):
 
     @property
     def step(self) -> float:
-        """The height of the step: how far x lies below log(1 + eˣ) above the threshold, at most."""
+        """An upper bound of the step's height: how far x lies below log(1 + eˣ) above the threshold."""
         return math.log1p(math.exp(-self.threshold)) if self.threshold < math.inf else 0.0
 
     def smooth(self, x: Tensor) -> Tensor:
@@ -73,14 +73,16 @@ class Softplus(Elementwise):
         return torch.where(box.upper > self.threshold, self.step * (1 + 2.0**-20), 0.0).to(box.upper)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The ends of the increasing function, the lower one less the step; the box itself beyond the threshold."""
+        """The values at the ends, the lower one less the step, as the function increases; beyond the threshold the box
+        itself.
+        """
         box = boxes[0]
         beyond = (box.lower > self.threshold) & ~box.upper.isnan()
         lower, upper = self.smooth(box.lower) - self._drop(box), self.smooth(box.upper)
         return Interval(torch.where(beyond, box.lower, lower), torch.where(beyond, box.upper, upper))
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Convex, and the lower line less the step; x itself beyond the threshold."""
+        """The lines of a convex function, the lower one less the step; beyond the threshold x itself."""
         found = convex_lines(self.smooth, self.derivative, *box)
         found = dataclasses.replace(found, lower_intercept=found.lower_intercept - self._drop(box))
         one, zero = torch.ones_like(box.lower), torch.zeros_like(box.lower)
@@ -88,7 +90,7 @@ class Softplus(Elementwise):
         return same.where((box.lower > self.threshold) & ~box.upper.isnan(), found)
 
     def higher(self, x: Tensor) -> Higher | None:
-        """Without a step."""
+        """The second and third derivative, and a bound of the fourth; None with a threshold, where there is a step."""
         return derivatives.softplus(x) if self.threshold == math.inf else None
 
 
@@ -113,7 +115,7 @@ class Mish(Valley):
         return value + x * slope
 
     def higher(self, x: Tensor) -> Higher:
-        """Both at x."""
+        """The second and third derivative, and a bound of the fourth."""
         return derivatives.mish(x)
 
 
@@ -126,7 +128,7 @@ class HardSwish(Valley):
 
     @property
     def steepness(self) -> float:
-        """k"""
+        """The factor k."""
         return 11184811 / 2**26 if self.single else 1 / 6
 
     @property
@@ -150,5 +152,5 @@ class HardSwish(Valley):
         return -self.end / 2
 
     def curvature(self) -> tuple[Pieces, Pieces]:
-        """A parabola in the middle, lines outside."""
+        """The intervals on which it is convex, the middle piece, and on which it is concave (linear), outside."""
         return ((-self.end, self.end),), ((-math.inf, -self.end), (self.end, math.inf))

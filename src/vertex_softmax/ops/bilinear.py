@@ -1,9 +1,11 @@
-"""Products of two variables: McCormick's planes, mixed; every mix is sound.
+"""Products of two variables, bounded by mixes of McCormick's planes.
+
+Invariant: for all x and y in their boxes, x y lies between the two planes, for every mix θ in [0, 1].
 
 For x in [x_c ± x_r], y in [y_c ± y_r] and a mix θ, with δ = 1 − 2θ:
   x y ≥ (y_c + δ y_r) x + (x_c + δ x_r) y − θ x_l y_l − (1 − θ) x_u y_u,
   x y ≤ (y_c − δ y_r) x + (x_c + δ x_r) y − θ x_l y_u − (1 − θ) x_u y_l.
-θ = 1 and 0 are the corner planes; θ = ½ is the plane at the centre, with error x_r y_r to either side.
+θ = 1 and 0 are the corner planes; θ = ½ is the plane at the centre, with the error x_r y_r to both sides.
 """
 
 from __future__ import annotations
@@ -64,21 +66,21 @@ class Multiply(Propagating):
     has_parallel_rule = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Elementwise."""
+        """The elementwise product."""
         return xs[0] * xs[1]
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """Along the last dimension the second-order parts are bounded together."""
+        """The zonotope of the product; second-order parts are bounded together along the last dimension."""
         return element_product(inputs[0], inputs[1], origin)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The extreme corners."""
+        """The least and the largest product of the ends."""
         (a, b), (c, d) = boxes
         corners = torch.stack([a * c, a * d, b * c, b * d])
         return Interval(corners.amin(0), corners.amax(0))
 
     def relax(self, context: Context) -> Relaxation:
-        """Both planes."""
+        """The planes below and above."""
         x, y = context.boxes
         mix = context.rules.product
         tilt = 1 - 2 * mix
@@ -94,28 +96,29 @@ class Multiply(Propagating):
         )
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension, on both inputs."""
         return (dimension, dimension)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatrixPlanes(Relaxation):
-    """One plane for each product of a row of x and a column of y, beside the objectives."""
+    """One plane for each product of a row of x and a column of y, without the objectives."""
 
     x: Tensor
     """(batch, 1, ..., n, k): slope on y"""
     y: Tensor
     """(batch, 1, ..., k, m): slope on x"""
     tilt: Tensor | None
-    """(batch, 1, ..., k, m): what the slope on x gains with |A|; None at the centre"""
+    """(batch, 1, ..., k, m): what |A| adds to the slope on x; None at the centre"""
     middle: Tensor
     """(batch, 1, ..., n, m): Σ A·middle is added"""
     error: Tensor
     """(batch, 1, ..., n, m): Σ |A|·error is subtracted"""
     corners: Corners | None = None
-    """where both factors are affine in the input"""
+    """if both factors are affine in the input: the data of planes that touch at a corner"""
     corner: Tensor | None = None
-    """(batch, S, inputs), or (1, 1, inputs) for all: where in the input box the planes touch; None: at the centre"""
+    """(batch, S, inputs), or (1, 1, inputs) for all objectives: the point of the input box where the planes touch;
+    None: the centre"""
     parallel: bool = False
 
     ranges: ClassVar[Mapping[str, Range]] = {"corner": Range(-1.0, 1.0)}
@@ -151,13 +154,13 @@ class MatrixPlanes(Relaxation):
         return {"corner": self.x.new_zeros(self.x.shape[0], 1, self.corners.inputs)}
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> MatrixPlanes:
-        """Planes that touch at another point."""
+        """The same planes, touching at another point."""
         return dataclasses.replace(self, corner=values["corner"])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProductSummary:
-    """What a product of matrices needs of its factors' generators."""
+    """What the relaxation of a matrix product needs of its factors' generators."""
 
     x: Tensor
     """centre of x, (batch, ..., n, k)"""
@@ -170,10 +173,10 @@ class ProductSummary:
 @register
 @dataclasses.dataclass(frozen=True)
 class MatMul(Summarising, Propagating):
-    """x @ y over the last two dimensions, of equal leading dimensions: one plane per row and column.
+    """x @ y over the last two dimensions, with equal leading dimensions: one plane for each row and column.
 
-    At the centre the error is |x'_i · y'_j| for the parts x', y' that vary. Where both factors are affine in the input
-    it is bounded from their exact forms, far below the product of the boxes.
+    At the centre the error is |x'_i · y'_j| for the deviations x', y' from the centres. If both factors are affine in
+    the input, it is bounded from their exact forms, far more tightly than by the product of the boxes.
     """
 
     reads = (0, 1)
@@ -187,7 +190,7 @@ class MatMul(Summarising, Propagating):
         return xs[0] @ xs[1]
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """Every product of a row and a column has an unknown of its own for its second-order part."""
+        """The zonotope of the product, in which every entry has its own unknown for its second-order part."""
         return matrix_product(inputs[0], inputs[1])
 
     def learnt(self, inputs: tuple[Zonotope, ...]) -> ProductSummary:
@@ -227,14 +230,14 @@ class MatMul(Summarising, Propagating):
         x, y = context.boxes
         form_x, form_y = context.form(0), context.form(1)
         touch = None
-        if isinstance(context.summary, ProductSummary):  # about the centres of the generators
+        if isinstance(context.summary, ProductSummary):  # around the centres of the generators
             at_x, at_y, error = context.summary.x, context.summary.y, context.summary.error
             error = torch.minimum(_reach(x, at_x) @ _reach(y, at_y), error)
         elif (pair := choice_factors(form_x, form_y)) is not None:
             return self._over_choices(context, *pair)
         elif not isinstance(form_x, AffineForm) or not isinstance(form_y, AffineForm):
             at_x, at_y, error = x.centre, y.centre, x.radius @ y.radius
-        else:  # the form's error holds about the form's centre, which a box made tighter on one side has left
+        else:  # the form's error holds around its own centre; the box's centre may differ after tightening
             at_x, at_y = form_x.centre, form_y.centre
             turned = dataclasses.replace(form_y, centre=at_y.mT, matrix=form_y.matrix.transpose(-3, -2))
             left, right = row_form(form_x), row_form(turned)
@@ -252,7 +255,7 @@ class MatMul(Summarising, Propagating):
         )
 
     def _over_choices(self, context: Context, x: ChoiceRows, y: ChoiceRows) -> MatrixPlanes:
-        """About the centres of the rows' choices; the second-order part has its exact range, not only its size.
+        """Planes at the centres of the rows' choices, with the exact range of the second-order part, not only its size.
 
         y: the columns of the second factor.
         """
@@ -268,14 +271,14 @@ class MatMul(Summarising, Propagating):
         )
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """The rows of x."""
+        """Coefficients that are diagonal along the rows stay so on x, and become dense on y."""
         return (dimension, None) if dimension == len(shape) - 2 else None
 
 
 def choice_factors(
     x: AffineForm | ChoiceForm | None, y: AffineForm | ChoiceForm | None
 ) -> tuple[ChoiceRows, ChoiceRows] | None:
-    """The rows of the first factor and the columns of the second, if all are known at the choices of words."""
+    """The rows of the first factor and the columns of the second if all are known at choices of words, else None."""
     if not isinstance(x, ChoiceForm) or not isinstance(y, ChoiceForm) or x.rows is None or y.columns is None:
         return None
     return x.rows, y.columns

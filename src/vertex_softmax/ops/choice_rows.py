@@ -1,7 +1,7 @@
-"""Rows that are affine in the vector of one word: known at every choice of that word, and so exactly.
+"""Rows that are affine in the vector of one word: known, and so exact, at every choice of that word.
 
 Invariant: row i of the node is one of values[i, c] with allowed[i, c]; rows of one group take the same choice c.
-Functionals of a row and products of two rows then take finitely many values: their ranges are exact, to rounding.
+Functionals of a row and products of two rows then take finitely many values, so their ranges are exact, to rounding.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class ChoiceRows:
     values: Tensor
     """(1 or batch, ..., n, choices, d)"""
     allowed: Tensor
-    """(batch, ..., n, choices), bool; a row that is fixed has its first choice alone"""
+    """(batch, ..., n, choices), bool; a row that is fixed has only its first choice"""
     group: Tensor
-    """(..., n), int64: the word that each row depends on; −1 if none"""
+    """(..., n), int64: the word that each row depends on; −1 if it depends on none"""
     slack: Tensor
-    """(1 or batch, ..., n, d): what the values may have rounded"""
+    """(1 or batch, ..., n, d): how much the values may be off by rounding"""
 
     @property
     def box(self) -> Interval:
@@ -77,6 +77,6 @@ class ChoiceForm:
     box: Interval
     """the exact range of every number, to rounding, (batch, *shape)"""
     rows: ChoiceRows | None
-    """its rows, if each depends on one word at most"""
+    """its rows, if each of them depends on at most one word"""
     columns: ChoiceRows | None
-    """its columns, as rows of the transposed node, if each depends on one word at most"""
+    """its columns as rows of the transposed node, if each of them depends on at most one word"""

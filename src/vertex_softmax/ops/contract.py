@@ -36,18 +36,20 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """Σ A·out ≥ Σ_i coefficients_i·x_i + constant: what a backward rule returns."""
+    """The result of a backward rule: Σ A·out ≥ Σ_i coefficients_i·x_i + constant."""
 
     coefficients: tuple[Tensor | None, ...]
-    """for each input (batch, objectives, *shape); None where the input does not enter"""
+    """for each input (batch, objectives, *shape); None where the bound does not depend on the input"""
     constant: Tensor | None = None
-    """(batch, objectives), with the diagonal dimension behind it if there is one; None is 0"""
+    """(batch, objectives), followed by the diagonal dimension if there is one; None is 0"""
     start: Tensor | None = dataclasses.field(default=None, kw_only=True)
-    """(batch, objectives, inputs): coefficients on the deviation of the network's input from its centre"""
+    """(batch, objectives, inputs): coefficients on the deviation of the network's input from the centre of its set"""
     error: Tensor | None = dataclasses.field(default=None, kw_only=True)
-    """under `Rules.parallel`, shaped like the constant, ≥ 0: Σ A·out is at most this far from the linear function"""
+    """under `Rules.parallel`, shaped like the constant, ≥ 0: Σ A·out differs from the linear function by at most
+    this"""
     noise: Tensor | None = dataclasses.field(default=None, kw_only=True)
-    """under `Rules.parallel`, shaped like A: also Σ noise·ν for this op's own ν in [−1, 1], the same for all A"""
+    """under `Rules.parallel`, shaped like A: coefficients of this op's own unknowns ν in [−1, 1], which are the same
+    for all A; Σ noise·ν is part of the linear function"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,9 +67,9 @@ class AffineForm:
 
 
 class CentredRows(NamedTuple):
-    """Bounds of the rows of a matrix node, each less its own weighted mean: lower ≤ x_j − ω·x ≤ upper.
+    """Bounds of the rows of a matrix node, each minus its own weighted mean: lower ≤ x_j − ω·x ≤ upper.
 
-    ω ≥ 0 and Σ ω = 1 along the last dimension. What all entries of a row have in common cancels here.
+    ω ≥ 0 and Σ ω = 1 along the last dimension. A term that all entries of a row have in common cancels here.
     """
 
     weights: Tensor
@@ -77,7 +79,7 @@ class CentredRows(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Where a free parameter is optimised. Every value is sound; these are the useful ones."""
+    """The values between which a free parameter is optimised. Every value is sound; these are the useful ones."""
 
     low: float = 0.0
     high: float = 1.0
@@ -87,26 +89,26 @@ class Range(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Context:
-    """All that a relaxation may depend on: what is known of the op's inputs, and the rules."""
+    """Everything that a relaxation may depend on: what is known of the op's inputs, and the rules."""
 
     boxes: tuple[Interval, ...]
-    """of each input, (batch, *shape)"""
+    """the box of each input, (batch, *shape)"""
     rules: Rules = dataclasses.field(default_factory=Rules)
     forms: tuple[AffineForm | ChoiceForm | None, ...] = ()
-    """of each input its exact affine form in the network's input, where the op asks for it (`Op.form_inputs`)"""
+    """for each input its exact affine form in the network's input, if the op asks for it (`Op.form_inputs`)"""
     centred: tuple[CentredRows | None, ...] = ()
-    """of each input, where its rows less their means were bounded"""
+    """for each input the bounds of its rows minus their means, if they are known"""
     summary: object | None = None
     """what the op made of its inputs' generators (`Summarising.summarise`)"""
     inner: Interval | None = None
-    """a narrower range of what the op computes on the way (`InnerRange.inner_range`)"""
+    """a narrower range of the quantity that the op computes inside (`InnerRange.inner_range`)"""
 
     def form(self, i: int) -> AffineForm | ChoiceForm | None:
         """The affine form of input i, if it is known."""
         return self.forms[i] if self.forms else None
 
     def centred_rows(self, i: int) -> CentredRows | None:
-        """The bounds of the rows of input i less their means, if they are known."""
+        """The bounds of the rows of input i minus their means, if they are known."""
         return self.centred[i] if self.centred else None
 
 
@@ -122,20 +124,21 @@ class Relaxation(ABC):
         """
 
     def parameters(self) -> dict[str, Tensor]:
-        """The free parameters at their defaults, (batch, 1, ...); every value is sound. None: an empty dict."""
+        """The free parameters with their defaults, (batch, 1, ...), by name; every value is sound."""
         return {}
 
     ranges: ClassVar[Mapping[str, Range]] = {}
-    """where each free parameter is optimised, by name"""
+    """the useful range of each free parameter, by name"""
     shared: ClassVar[tuple[str, ...]] = ()
-    """free parameters not worth the time to optimise them again for every part of a set: parts share the whole's"""
+    """the free parameters that are not worth optimising again for every part of a set: parts use the values of the
+    whole set"""
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> Relaxation:
         """The same relaxation with other values, (batch, objectives, ...), of its free parameters."""
         return self
 
     def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
-        """What `backward` chooses for objectives A, (batch, S, ...), under the names that the checker uses."""
+        """The values that `backward` uses for objectives A, (batch, S, ...), under the names that the checker uses."""
         return {}
 
 
@@ -147,11 +150,12 @@ class Op(ABC):  # noqa: B024 - what is abstract is in its faces
     rearranges: ClassVar[bool] = False
     """whether every number of its one input appears exactly once in its output, and nothing else"""
     reads: ClassVar[tuple[int, ...]] = ()
-    """the inputs whose boxes `relax` reads; they are bounded before"""
+    """the inputs whose boxes `relax` reads; these are bounded before"""
     form_inputs: ClassVar[tuple[int, ...]] = ()
-    """the inputs whose exact affine forms `relax` uses where they are affine in the network's input"""
+    """the inputs whose exact affine forms `relax` uses, if they are affine in the network's input"""
     rules_read: ClassVar[tuple[str, ...] | None] = None
-    """the fields of `Rules` that `relax` depends on: rules that differ elsewhere share a relaxation. None: on all"""
+    """the fields of `Rules` that `relax` depends on; rules that differ elsewhere share a relaxation. None: all
+    fields"""
     has_parallel_rule: ClassVar[bool] = False
     """whether its relaxation follows `Rules.parallel`; affine ops always do"""
 
@@ -160,7 +164,7 @@ class Op(ABC):  # noqa: B024 - what is abstract is in its faces
         raise NotImplementedError
 
     def interval(self, *boxes: Interval) -> Interval:
-        """A box that holds every value of the op over the input boxes."""
+        """A box that contains every value of the op over the input boxes."""
         raise NotImplementedError
 
     def relax(self, context: Context) -> Relaxation:
@@ -168,20 +172,20 @@ class Op(ABC):  # noqa: B024 - what is abstract is in its faces
         raise NotImplementedError
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """For each input, along which of its dimensions coefficients stay diagonal if they are along one of the output.
+        """For each input, the dimension along which its coefficients are diagonal if the output's are.
 
-        `dimension` and `shape` are the output's. An entry None: the coefficients on that input come dense,
-        (batch, S · size of the dimension, *shape). The result None: the pass makes A dense before the op.
+        `dimension` and `shape` are the output's. An entry None: the coefficients on that input become dense, (batch, S
+        · size of the dimension, *shape). The result None: the op cannot carry them, and A is made dense before it.
         """
         return None
 
     def undecided(self, i: int, box: Interval) -> Tensor | None:
-        """Where a tighter box of input i could help, a mask shaped like the box; None is everywhere."""
+        """The entries of input i whose boxes would help if they were tighter, a mask shaped like the box; None: all."""
         return None
 
 
 class AffineOp(Op, Relaxation):
-    """An affine op is its own relaxation: the transposed map, exact and independent of any box."""
+    """An affine op, which is its own relaxation: the transposed map, exact and independent of any box."""
 
     affine: ClassVar[bool] = True
     has_parallel_rule: ClassVar[bool] = True
@@ -191,7 +195,7 @@ class AffineOp(Op, Relaxation):
         return self
 
     def linear(self, *xs: Tensor) -> Tensor:
-        """The op without its constant, on (*leading, *shape) tensors; subclasses that have a constant leave it out."""
+        """The op without its constant, on (*leading, *shape) tensors; subclasses with a constant override this."""
         return self.evaluate(*xs)
 
 
@@ -206,11 +210,13 @@ class Propagating(Op):
         """
 
     def learnt(self, inputs: tuple[Zonotope, ...]) -> object | None:
-        """What the op's relaxation needs of its inputs' zonotopes (`Context.summary`); None: nothing."""
+        """The summary that the op's relaxation needs of its inputs' zonotopes (`Context.summary`); None: nothing."""
         return None
 
     def learnt_rows(self, i: int, inputs: tuple[Zonotope, ...], box: Interval) -> CentredRows | None:
-        """The rows of input i less their weighted means, where the relaxation gains from them; `box`: of that input."""
+        """The rows of input i minus their weighted means, if the relaxation gains from them; `box`: the box of that
+        input.
+        """
         return None
 
 
@@ -222,15 +228,15 @@ class Summarising(Op):
 
     @abstractmethod
     def summarise(self, generators: Mapping[int, Generators]) -> object:
-        """What the relaxation needs of the generators of `generator_inputs`, so that these need not be stored."""
+        """The summary that the relaxation needs of the generators of `generator_inputs`, which need not be kept."""
 
 
 class Centring(Op):
-    """Face of an op whose relaxation gains from bounds of an input's rows less their weighted means."""
+    """Face of an op whose relaxation gains from bounds of an input's rows minus their weighted means."""
 
     @abstractmethod
     def centring_weights(self, i: int, box: Interval) -> Tensor | None:
-        """Weights ω (batch, *shape) for input i; None where centred rows of that input do not help."""
+        """The weights ω (batch, *shape) for input i; None if centred rows of that input do not help."""
 
 
 class Splittable(Op):
@@ -242,21 +248,21 @@ class Splittable(Op):
     """whether the op is linear on both sides of a split"""
 
     def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
-        """Where to split the intervals of input i when the bound is least at x: at x, but not near an end."""
+        """Where to split the intervals of input i if the bound is least at x: at x, but not in the outer quarters."""
         quarter = (box.upper - box.lower) / 4
         return torch.minimum(torch.maximum(x, box.lower + quarter), box.upper - quarter)
 
     @abstractmethod
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
-        """The range of Σ A·out − slope·x_i over the points, as one number of input i moves and the others stay at xs.
+        """The range of Σ A·out − slope·x_i over the points, as one number of input i moves and all others stay at xs.
 
-        A (batch, S, *shape of the output), the others and the result (batch, S, *shape of input i): what a linear
-        bound with that slope may lose because it knows the number only by its interval.
+        It estimates how much a linear bound with that slope loses because it knows the number only by its interval. A
+        is (batch, S, *shape of the output), the other arguments and the result (batch, S, *shape of input i).
         """
 
 
 class InnerRange(Op):
-    """Face of an op that computes a quantity on the way whose range is worth splitting (the σ of a normalisation)."""
+    """Face of an op that computes a quantity inside whose range is worth splitting, such as σ of a norm."""
 
     @abstractmethod
     def inner_range(self, context: Context) -> Interval:
@@ -268,4 +274,4 @@ class InnerLoss(Relaxation):
 
     @abstractmethod
     def inner_loss(self, A: Tensor) -> Tensor:
-        """What the bound may lose because the inner quantity is known only by its range, (batch, S, ...)."""
+        """How much the bound may lose because the inner quantity is known only by its range, (batch, S, ...)."""

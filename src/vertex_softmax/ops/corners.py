@@ -1,13 +1,14 @@
-"""A product of two rows that are affine in the input, below by a plane that touches it at a corner of one's choice.
-
-With x_i = x_c + G ξ and y_j = y_c + H ζ, the product is affine but for Σ_pq M_pq ξ_p ζ_q, M = Gᵀ H. For x, y and τ in
-[−1, 1] and a sign s, s x y ≥ τ (x + s y) − 1 (at τ = ±1 it is (1 ∓ x)(1 ∓ s y) ≥ 0; between, a mix of the two). So
-  a M_pq ξ_p ζ_q ≥ |a M_pq| r_p r_q (τ_pq (ξ_p/r_p + s ζ_q/r_q) − 1), s the sign of a M_pq:
-the constant is that of the plane at the centre, the slopes are free. Taking τ_pq = (σ_p + s σ_q)/2 for one point σ of
-[−1, 1]^inputs makes the plane exact at ξ = r σ wherever σ is ±1, and it can be written without an array over p and q:
-half of A times the deviation of the other factor at σ, and σ times |A| times the absolute sums of M.
+"""A lower bound of a product of two rows that are affine in the input, by a plane that touches it at a chosen corner.
 
 Invariant: every σ in [−1, 1]^inputs is sound, with the error Σ |A| Σ_pq |M_pq| r_p r_q.
+
+With x_i = x_c + G ξ and y_j = y_c + H ζ, the product is affine except for Σ_pq M_pq ξ_p ζ_q with M = Gᵀ H. For x, y and
+τ in [−1, 1] and a sign s, s x y ≥ τ (x + s y) − 1 (at τ = ±1 this is (1 ∓ x)(1 ∓ s y) ≥ 0; in between it is a mix of
+the two). So, with s the sign of a M_pq,
+  a M_pq ξ_p ζ_q ≥ |a M_pq| r_p r_q (τ_pq (ξ_p/r_p + s ζ_q/r_q) − 1):
+the constant is that of the plane at the centre, and the slopes are free. The choice τ_pq = (σ_p + s σ_q)/2 for one
+point σ of [−1, 1]^inputs makes the plane exact at ξ = r σ wherever σ is ±1. It can be evaluated without an array over p
+and q: half of A times the deviation of the other factor at σ, and σ times |A| times the absolute sums of M.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from vertex_softmax.ops.forms import RowForm
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowInputs:
-    """Which inputs the rows of a factor depend on. A leading dimension, as that of heads, is 1 where all share them."""
+    """The inputs that the rows of a factor depend on; a leading dimension, such as that of heads, is 1 if all share
+    them.
+    """
 
     places: Tensor
-    """(..., n, P): which input each of a row's is"""
+    """(..., n, P): the indices of each row's inputs"""
     there: Tensor
     """(..., n, P) bool: False where a row has fewer than P"""
     radius: Tensor
-    """(batch, 1, ..., n, P): how far each of them goes"""
+    """(batch, 1, ..., n, P): the radius of each of these inputs"""
     matrix: Tensor
-    """(..., d, P): what all rows do with them; its leading dimensions are those of the factor"""
+    """(..., d, P): the matrix G of all rows; its leading dimensions are those of the factor"""
 
     @property
     def shared(self) -> bool:
@@ -63,14 +66,14 @@ class RowInputs:
         if not self.shared:
             return (own * (size @ sums)).flatten(2)
         batch, objectives, n, P = *size.shape[:2], size.shape[-2], sums.shape[-1]
-        terms = math.prod(sums.shape[2:-1])  # leading dimensions and m, which are added up
+        terms = math.prod(sums.shape[2:-1])  # the number of leading dimensions and m, which are summed over
         rows = size.movedim(-2, 2).reshape(batch, objectives * n, terms)
         added = rows @ sums.expand(batch, *sums.shape[1:]).reshape(batch, terms, P)
         return own.flatten(2) * added.reshape(batch, objectives, n * P)
 
 
 def row_inputs(form: RowForm) -> RowInputs:
-    """Of rows that share their matrix."""
+    """The inputs of rows that share their matrix."""
     places, there, radius = form.places, form.there, form.radius
     for dimension in range(places.dim() - 2):
         first = [x.narrow(dimension, 0, 1) for x in (places, there)]
@@ -82,13 +85,13 @@ def row_inputs(form: RowForm) -> RowInputs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corners:
-    """What the planes of a product of rows i and columns j need, beside the objectives.
+    """What the planes of a product of rows i and columns j need, apart from the objectives.
 
-    Made when somebody chooses a corner: a pass with the planes at the centre needs nothing but the error.
+    Its parts are computed when a corner is chosen; a pass with planes at the centre needs only the error.
     """
 
     forms: tuple[RowForm, RowForm]
-    """of the rows, and of the columns"""
+    """the forms of the rows and of the columns"""
     error: Tensor
     """(batch, 1, ..., n, m): Σ_pq |M_pq| r_ip r_jq"""
     inputs: int
@@ -105,7 +108,7 @@ class Corners:
 
     @property
     def centres(self) -> tuple[Tensor, Tensor]:
-        """Of the rows, (batch, 1, ..., n, d), and of the columns, (batch, 1, ..., m, d)."""
+        """The centres of the rows, (batch, 1, ..., n, d), and of the columns, (batch, 1, ..., m, d)."""
         left, right = self.forms
         return left.centre.unsqueeze(1), right.centre.unsqueeze(1)
 
@@ -118,7 +121,7 @@ class Corners:
 
 
 def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corners | None:
-    """For rows that share their matrix, as tokens after an embedding do, over a cube; else None."""
+    """The planes' data for rows that share their matrix, as tokens after an embedding do, over a cube; else None."""
     if not left.unit.cube:
         return None
     if left.matrix.shape[-3] != 1 or right.matrix.shape[-3] != 1:
@@ -127,10 +130,10 @@ def corners(left: RowForm, right: RowForm, error: Tensor, inputs: int) -> Corner
 
 
 def planes(A: Tensor, at: Corners, sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), what they add to `middle` (..., n, m), and on the input.
+    """Slopes on x (batch, S, ..., n, d) and on yᵀ (..., m, d), addends of `middle` (..., n, m), slopes on the input.
 
-    A is (batch, S, ..., n, m), sigma (batch, S, inputs), or (1, 1, inputs) for one point that all share; the slopes on
-    the input are on its deviation from the centre.
+    A is (batch, S, ..., n, m), sigma (batch, S, inputs), or (1, 1, inputs) for a single point; slopes on the input
+    multiply its deviation from the centre.
     """
     left, right = at.left.at(sigma), at.right.at(sigma)  # (batch, S, ..., rows, P)
     dx, dy = at.left.deviation(left), at.right.deviation(right)

@@ -1,7 +1,7 @@
-"""Functions of one number: between two lines over the interval of its argument (lines.py).
+"""Functions of one number, bounded by two lines over the interval of the argument (lines.py).
 
-Adding one: a class with `evaluate`, `derivative`, and `lines`: convex, concave, or with the pieces where it is so.
-Outside its domain (1/x over an interval with 0 in it, √ and log of negative numbers) an interval is NaN: no bound.
+To add one, write a class with `evaluate`, `derivative` and `lines`: convex, concave, or with the pieces where it is so.
+Outside its domain (1/x over an interval with 0, √ and log of negative numbers) an interval is NaN: there is no bound.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Elementwise(Splittable, Propagating):
     has_parallel_rule = True
 
     def derivative(self, x: Tensor) -> Tensor:
-        """f'(x)"""
+        """The derivative f'(x)."""
         raise NotImplementedError
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
@@ -86,7 +86,7 @@ class Elementwise(Splittable, Propagating):
         return bent_by_best(x, self.derivatives, box, other, origin)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola | None:
-        """About the centre of x, for all numbers of x in a box; None if there is none."""
+        """The parabola around the centre of x, for all numbers of x in a box; None if there is none."""
         at = self.derivatives(x.centre)
         if at is None:
             return None
@@ -105,13 +105,13 @@ class Elementwise(Splittable, Propagating):
         return None
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension."""
         return (dimension,)
 
     split_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
-        """The range of A f(x) − slope·x."""
+        """The range of A f(x) − slope·x over the points."""
         return spread(A * self.evaluate(x) - slope * x for x in points)
 
 
@@ -131,7 +131,7 @@ class Relu(Elementwise):
         return relu_lines(*box, {ReluSlope.ZERO: 0.0, ReluSlope.ONE: 1.0}.get(rules.relu))
 
     def between(self, lines: Lines, context: Context) -> Relaxation:
-        """With the lower slope free."""
+        """The relaxation between the lines, with the lower slope free."""
         return ReluRelaxation(lines)
 
     def band(self, box: Interval, rules: Rules) -> Band:
@@ -140,22 +140,22 @@ class Relu(Elementwise):
         return band(lines.upper_slope, dataclasses.replace(lines, lower_slope=lines.upper_slope), box)
 
     def parabola(self, x: Zonotope, box: Interval) -> Parabola:
-        """With less curvature where more of x'² becomes an error."""
+        """The parabola of a ReLU, with less curvature where more of x'² becomes an error."""
         line, rest = x.linear.radius, x.rest.tight_radius
         return relu_parabola(x.centre, box, 2 * line * rest + rest.square())
 
     def split_point(self, i: int, box: Interval, x: Tensor) -> Tensor:
-        """By the sign."""
+        """A ReLU is split at 0."""
         return torch.zeros_like(x)
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
-        """The height of the triangle at 0. Below, where the slope was free to adapt, it counts 0.6: measured."""
+        """The height of the triangle at 0; 0.6 of it for the lower line, whose slope can adapt (measured)."""
         low, _, high = points
         width = torch.where(high > low, high - low, torch.ones_like(high))
         return A.abs() * torch.where(A < 0, 1.0, 0.6) * -low * high / width
 
     def undecided(self, i: int, box: Interval) -> Tensor | None:
-        """Where the interval has both signs."""
+        """The numbers whose interval has both signs."""
         return (box.lower < 0) & (box.upper > 0)
 
 
@@ -174,7 +174,7 @@ class Curved(Elementwise):
         return curved_lines(self.evaluate, self.derivative, *self.curvature(), *box)
 
     def between(self, lines: Lines, context: Context) -> Relaxation:
-        """With a fan of lines, if parameters are free."""
+        """The relaxation between the lines, with a fan of lines if parameters are free."""
         if not context.rules.free:
             return CurvedRelaxation(lines)
         left, right = end_lines(self.evaluate, self.derivative, *self.curvature(), *context.boxes[0])
@@ -242,7 +242,7 @@ class Gelu(Valley):
         return slope
 
     def higher(self, x: Tensor) -> Higher:
-        """Of either form."""
+        """The higher derivatives of either form."""
         return derivatives.gelu_by_tanh(x, *self.constants()) if self.tanh else derivatives.gelu(x)
 
     def _bottom(self) -> float:
@@ -276,7 +276,7 @@ class Silu(Valley):
         return s * (1 + x * (-x).sigmoid())
 
     def higher(self, x: Tensor) -> Higher:
-        """Both at x."""
+        """The second and third derivative, and a bound of the fourth."""
         return derivatives.silu(x)
 
 
@@ -301,7 +301,7 @@ class Tanh(Sigmoidal):
         return 4 * (2 * x).sigmoid() * (-2 * x).sigmoid()
 
     def higher(self, x: Tensor) -> Higher:
-        """Both at x."""
+        """The second and third derivative, and a bound of the fourth."""
         return derivatives.tanh(x)
 
 
@@ -319,7 +319,7 @@ class Sigmoid(Sigmoidal):
         return x.sigmoid() * (-x).sigmoid()
 
     def higher(self, x: Tensor) -> Higher:
-        """Both at x."""
+        """The second and third derivative, and a bound of the fourth."""
         return derivatives.sigmoid(x)
 
 
@@ -351,12 +351,12 @@ class Exp(Elementwise):
         return x.exp()
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Convex."""
+        """The lines of a convex function."""
         return convex_lines(self.evaluate, self.derivative, *box)
 
 
 class Positive(Elementwise):
-    """Defined for x > 0: an interval that reaches 0 or below has no bound, and says so by NaN."""
+    """A function defined for x > 0; if an interval reaches 0 or below, its image is NaN: there is no bound."""
 
     @staticmethod
     def inside(box: Interval) -> Interval:
@@ -380,11 +380,11 @@ class Log(Positive):
         return 1 / x
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The ends."""
+        """The values at the ends; NaN outside of the domain."""
         return super().interval(self.inside(boxes[0]))
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Concave."""
+        """The lines of a concave function."""
         return concave_lines(self.evaluate, self.derivative, *self.inside(box))
 
 
@@ -402,7 +402,7 @@ class Sqrt(Elementwise):
         return 0.5 / x.sqrt()
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Concave; over the point 0 the value itself."""
+        """The lines of a concave function; over the point 0 its value."""
         point = box.upper <= 0
         high = torch.where(point, torch.ones_like(box.upper), box.upper)
         found = concave_lines(self.evaluate, self.derivative, torch.where(point, high, box.lower), high)
@@ -425,12 +425,12 @@ class Rsqrt(Positive):
         return -0.5 * x.rsqrt() / x
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Falling: the ends change places."""
+        """The function falls, so the ends are swapped."""
         lower, upper = self.inside(boxes[0])
         return Interval(self.evaluate(upper), self.evaluate(lower))
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Convex."""
+        """The lines of a convex function."""
         return convex_lines(self.evaluate, self.derivative, *self.inside(box))
 
 
@@ -448,7 +448,7 @@ class Reciprocal(Elementwise):
         return -1 / (x * x)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Falling on each side of 0; NaN across it."""
+        """The function falls on each side of 0; NaN across 0."""
         lower, upper = boxes[0]
         nan = torch.full_like(lower, torch.nan)
         fine = (lower > 0) | (upper < 0)
@@ -491,5 +491,5 @@ class Square(Elementwise):
         return Interval(torch.where(across, torch.zeros_like(a), torch.minimum(a, b)), torch.maximum(a, b))
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """Convex."""
+        """The lines of a convex function."""
         return convex_lines(self.evaluate, self.derivative, *box)

@@ -1,4 +1,4 @@
-"""A tensor that is known to within an interval, whatever the network's input is."""
+"""An op without inputs whose value is known only to lie in an interval, whatever the network's input is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from vertex_softmax.ops.zonotope import Zonotope
 
 @dataclasses.dataclass(frozen=True)
 class Enclosed(Propagating):
-    """lower ≤ value ≤ upper, number by number, for every input of the set that a graph was made for.
+    """A tensor with lower ≤ value ≤ upper for every input of the set that the graph was made for.
 
-    It has no inputs, and stands for one set: the intervals have no batch dimension.
+    It has no inputs and belongs to a single input set; lower and upper have the node's shape, without a batch
+    dimension.
     """
 
     lower: Tensor
@@ -26,7 +27,7 @@ class Enclosed(Propagating):
     has_parallel_rule = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """The middle: a value that is possible, for searches that need one."""
+        """The middle of the interval: a possible value, for searches that need one."""
         return (self.lower + self.upper) / 2
 
     def interval(self, *boxes: Interval) -> Interval:
@@ -34,20 +35,20 @@ class Enclosed(Propagating):
         return Interval(self.lower[None], self.upper[None])
 
     def relax(self, context: Context) -> Relaxation:
-        """The worse end for every objective; around the middle under parallel rules."""
+        """For every objective its minimum over the interval; under parallel rules the middle, with an error."""
         return EnclosedBound(*self._ball(), parallel=context.rules.parallel)
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """The middle, and what a number may be off by: no unknowns."""
+        """The middle, with the radius as slack: no unknowns."""
         middle, radius = self._ball()
         return Zonotope(middle[None], {}, None, radius[None])
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension: there are no inputs to hand anything on to."""
+        """All dimensions can be carried, because there are no inputs."""
         return ()
 
     def _ball(self) -> tuple[Tensor, Tensor]:
-        """A middle and a radius around it that reaches both ends."""
+        """The middle, and a radius around it that contains both ends."""
         middle = self.evaluate()
         apart = torch.maximum(self.upper - middle, middle - self.lower)
         return middle, torch.nextafter(apart, torch.full_like(apart, torch.inf))
@@ -62,6 +63,6 @@ class EnclosedBound(Relaxation):
     parallel: bool
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """No coefficients; the radius is an error of its own under parallel rules."""
+        """A step without coefficients; under parallel rules the radius is reported as an error."""
         constant, error = sum_to(A * self.middle, diagonal), sum_to(A.abs() * self.radius, diagonal)
         return Step((), constant, error=error) if self.parallel else Step((), constant - error)

@@ -1,12 +1,15 @@
-"""What is affine in the network's input is known exactly, not only by its box: functionals and products of such rows.
+"""Rows that are affine in the network's input: ranges of their functionals and products from the exact affine form.
 
-A row form writes the rows of a matrix node (..., n, d) as centre + G ξ, ξ/radius in a unit set (unit_sets.py), where
-each row depends on few of the inputs (a token on its own patch): G holds only those. Where every row has the same G, as
+Invariant: every radius returned is an upper bound over the unit set, to rounding.
+
+A row form writes the rows of a matrix node (..., n, d) as centre + G ξ with ξ/radius in a unit set (unit_sets.py). Each
+row depends on few of the inputs (a token on its own patch), and G stores only those. If every row has the same G, as
 after a patch embedding, it is stored once.
 
-Over a Euclidean ball |η·G ξ| is √(ηᵀ C η) at most, C = G diag(radius²) Gᵀ, and a product of two rows with matrix
-M = diag(r) Gᵀ G' diag(r') is at most ‖M‖ |z||z'|; over an ℓ1 ball at most max |M_pq| |z|₁|z'|₁. Rows of one ball with
-no unknown in common share its radius: |z||z'| ≤ (|z|² + |z'|²)/2 ≤ 1/2, and |z|₁|z'|₁ ≤ 1/4.
+Over a Euclidean ball |η·G ξ| is at most √(ηᵀ C η) with C = G diag(radius²) Gᵀ, and a product of two rows with the
+matrix M = diag(r) Gᵀ G' diag(r') is at most ‖M‖ |z||z'|; over an ℓ1 ball it is at most max |M_pq| |z|₁|z'|₁. If two
+rows of one ball have no unknown in common, they share its radius: |z||z'| ≤ (|z|² + |z'|²)/2 ≤ 1/2, and
+|z|₁|z'|₁ ≤ 1/4.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ class RowForm:
     varies: Tensor
     """(..., n): 1 for a row that depends on the input, 0 for one that does not"""
     places: Tensor
-    """(..., n, P): which input each of a row's is"""
+    """(..., n, P): the indices of each row's inputs"""
     there: Tensor
     """(..., n, P) bool: False where a row has fewer than P"""
     unit: UnitSet
-    """where z lies"""
+    """the unit set of z"""
 
     @property
     def balls(self) -> Tensor:
@@ -59,7 +62,7 @@ class RowForm:
         return bool((self.balls == self.balls[..., :1]).all())
 
     def within(self, ball: int) -> RowForm:
-        """What of the rows is due to the inputs of one ball."""
+        """The part of the rows that is due to the inputs of one ball."""
         return dataclasses.replace(self, radius=self.radius * (self.balls == ball), common=None)
 
     @property
@@ -69,7 +72,7 @@ class RowForm:
         return [int(ball) for ball in (found if self.unit.alone is None else found[~self.unit.alone[found]])]
 
     def without_intervals(self) -> RowForm:
-        """What of the rows is due to balls that have several unknowns."""
+        """The part of the rows that is due to balls with several unknowns."""
         if self.unit.alone is None:
             return self
         return dataclasses.replace(self, radius=self.radius * ~self.unit.alone[self.balls], common=None)
@@ -135,7 +138,7 @@ def functional_radius(eta: Tensor, form: RowForm) -> Tensor:
 
 
 def _functional_radius_over_balls(eta: Tensor, form: RowForm) -> Tensor:
-    """The same over a product of balls that are no intervals."""
+    """The same over a product of balls that are not intervals."""
     if form.unit.ball is UnitBall.EUCLIDEAN and form.in_one_ball:
         # not 0: a root has no derivative there
         square = squares(eta, _euclidean(form).shape).clamp(min=torch.finfo(eta.dtype).tiny)
@@ -198,7 +201,7 @@ def _weighed_sizes(left: RowForm, right: RowForm) -> Tensor:
 
 
 def _product_radius_over_balls(left: RowForm, right: RowForm) -> Tensor:
-    """The same over a product of balls that are no intervals; rows over several balls are taken apart."""
+    """The same over a product of balls that are not intervals; rows over several balls are treated ball by ball."""
     if not (left.in_one_ball and right.in_one_ball):
         found = torch.zeros_like(left.centre[..., :1] @ right.centre[..., :1].mT)
         if (alone := left.unit.alone) is not None:  # a sum over these, and not over pairs of balls
@@ -238,7 +241,7 @@ def _in_balls(left: RowForm, right: RowForm) -> Tensor:
 
 
 def _share(left: RowForm, right: RowForm) -> Tensor:
-    """At most how large the product of the lengths of two rows' unknowns is, (..., n, m), where each is in one ball."""
+    """An upper bound for the product of the lengths of two rows' unknowns, (..., n, m), if each row is in one ball."""
     one = torch.ones_like(left.varies.unsqueeze(-1) * right.varies.unsqueeze(-2))
     same = left.balls[..., :1] == right.balls[..., :1].mT
     common = _used(left, right) @ _used(right, left).mT > 0
@@ -247,7 +250,7 @@ def _share(left: RowForm, right: RowForm) -> Tensor:
 
 
 def _used(form: RowForm, other: RowForm) -> Tensor:
-    """Which inputs each row depends on, (..., n, inputs), as 0 and 1."""
+    """Whether each row depends on each input, (..., n, inputs), as 0 and 1."""
     inputs = 1 + max(int(form.places.max()), int(other.places.max()))
     found = form.radius.new_zeros(*form.places.shape[:-1], inputs)
     return found.scatter_add(-1, form.places, form.there.to(found)).clamp(max=1)

@@ -1,18 +1,19 @@
-"""Rows that are no longer affine in the input: generators, and the ellipsoids around them.
+"""Generators of rows that are not affine in the input, and ellipsoids around them.
 
-A row y = centre + G ξ + e with |ξ_p| ≤ 1 and |e_d| ≤ error_d: columns for the inputs and for what single nonlinearities
-on the way add, the same ξ_p in every row; and an error of its own. Whatever is linear in y, or a product of two such
-rows, is bounded far below what the boxes give (docs/method.md, section 8).
+Invariant: for every input of the set a row is y = centre + G ξ + e with some |ξ_p| ≤ 1, the same for all rows, and
+|e_d| ≤ error_d. The columns of G belong to the input and to the errors of single nonlinearities before the row. Any
+linear functional of y, and the product of two such rows, is bounded far more tightly than by their boxes
+(docs/method.md, section 8).
 
 The ellipsoid. For weights u_p > 0 the cube lies in Σ u_p ξ_p² ≤ Σ u_p =: U, so with C = Σ_p g_p g_pᵀ / u_p
   |η·(y − centre)| ≤ √(U · ηᵀ C η)   (Cauchy–Schwarz),
-and for a second row z with U', C': |(y − centre)·(z − centre')| ≤ √(U U' λ_max(C C')). Each e_d is one more column.
-Weights u_p = ‖g_p‖; a column of zeros is left out. With C = L Lᵀ, λ_max(C C') = λ_max(N Nᵀ) for N = Lᵀ L', and
-λ_max(S) ≤ (tr Sᵖ)^{1/p} for a positive semidefinite S. (Not of C C' itself: rounding moves the eigenvalues of a matrix
-that is not symmetric by far more than its entries.)
+and for a second row z with U', C': |(y − centre)·(z − centre')| ≤ √(U U' λ_max(C C')). Each e_d is one more column. The
+weights are u_p = ‖g_p‖; columns of zeros are left out. With C = L Lᵀ, λ_max(C C') = λ_max(N Nᵀ) for N = Lᵀ L', and
+λ_max(S) ≤ (tr Sᵖ)^{1/p} for a positive semidefinite S. (This is not applied to C C' itself: rounding moves the
+eigenvalues of a matrix that is not symmetric by far more than its entries.)
 
-Fitted ellipsoids. Any weights are sound, and u_p = |η₀·g_p| make the bound √(U · ηᵀ C η) the exact sum Σ_p |η·g_p| at
-η = η₀, and nearly so around it: at the price of an ellipsoid. They pay where many functionals are nearly the same one.
+Fitted ellipsoids. Any weights are sound. With u_p = |η₀·g_p| the bound √(U · ηᵀ C η) is the exact sum Σ_p |η·g_p| at
+η = η₀, and nearly so around it. One such ellipsoid pays where many functionals are nearly the same.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ from torch import Tensor
 from vertex_softmax.ops.interval import Interval
 
 MOST_EXACT = 1 << 28
-"""Multiplications that one call of functional_radius may take for the exact sums, per input of the batch."""
+"""How many multiplications one call of functional_radius may use for exact sums, per input of the batch."""
 MOST_KEPT = 1 << 22
-"""Generators of at most this many numbers per input of the batch are kept for exact sums (32 MiB in float64)."""
+"""Generators are stored for exact sums if they have at most this many numbers per input (32 MiB in float64)."""
 LEAST_WEIGHT = 0.1
-"""No weight of a fitted ellipsoid is below this share of what it is in the mean: functionals differ a little."""
+"""No weight of a fitted ellipsoid is below this share of its mean value, because functionals differ a little from
+η₀."""
 SQUARINGS = 4
 """λ_max is bounded by the p-norm of the eigenvalues, p = 2^SQUARINGS."""
 
 
 class Generators(NamedTuple):
-    """Every number of a node: centre + columns·ξ + e, |ξ| ≤ 1, |e| ≤ error."""
+    """Generators of a node: each number is centre + columns·ξ + e with |ξ| ≤ 1 and |e| ≤ error."""
 
     centre: Tensor
     """(batch, *shape)"""
@@ -51,9 +53,9 @@ class Generators(NamedTuple):
         return Interval(self.centre - radius, self.centre + radius)
 
     def within(self, box: Interval) -> Generators:
-        """The same numbers, in a box that holds them: those whose error alone is as wide as it are taken from the box.
+        """The generators with numbers whose error alone is as wide as a box that contains them replaced by that box.
 
-        Behind several norms errors grow by powers, and overflow, where the boxes stay small.
+        Behind several norms errors grow by powers and may overflow, where the boxes stay small.
         """
         radius = box.radius
         lost = radius.isfinite() & ~(self.error < radius)  # also where the error is NaN
@@ -79,22 +81,22 @@ class Ellipsoid:
     size: Tensor
     """(batch, ..., n)"""
     rows: Generators | None
-    """the generators of the rows, if they are small enough to store"""
+    """the generators of the rows, if these are small enough to store"""
     fitted: FittedEllipsoids | None = None
-    """others, fitted to some functionals"""
+    """other ellipsoids of the same rows, fitted to some functionals"""
 
 
 class FittedEllipsoids(NamedTuple):
     """Ellipsoids for pairs of functionals i and rows j: |η_i·(y_j − centre_j)|² ≤ size_ij · η_iᵀ shape_ij η_i."""
 
     shape: Tensor
-    """(..., m, n, d, d), of one input"""
+    """(..., m, n, d, d), for a single input"""
     size: Tensor
     """(..., m, n)"""
 
 
 def ellipsoid(rows: Generators) -> Ellipsoid:
-    """Around the rows of (batch, ..., n, d)."""
+    """The ellipsoids around the rows of (batch, ..., n, d)."""
     length: Tensor = torch.linalg.vector_norm(rows.columns, dim=-2)  # (batch, ..., n, P)
     scale = torch.where(length > 0, length, torch.ones_like(length))
     shape = (rows.columns / scale.unsqueeze(-2)) @ rows.columns.mT + torch.diag_embed(rows.error)
@@ -104,7 +106,9 @@ def ellipsoid(rows: Generators) -> Ellipsoid:
 
 
 def fitted(rows: Ellipsoid, eta: Tensor) -> Ellipsoid:
-    """With ellipsoids of one input's rows (1, ..., n, d) fitted to functionals η (..., m, d); as it is without rows."""
+    """The ellipsoids of one input's rows (1, ..., n, d) with ones fitted to functionals η (..., m, d); unchanged
+    without rows.
+    """
     if rows.rows is None or rows.rows.columns.shape[0] != 1:
         return rows
     columns, error = rows.rows.columns[0], rows.rows.error[0]  # (..., n, d, P), (..., n, d)
@@ -125,10 +129,10 @@ def fitted(rows: Ellipsoid, eta: Tensor) -> Ellipsoid:
 
 
 def raised(shape: Tensor, count: int) -> Tensor:
-    """C + ε tr(C) I, more than rounding takes off a sum of `count` columns and off what is made of it.
+    """C + ε tr(C) I: enough to cover the rounding of a sum of `count` columns, and of what is computed from it.
 
-    The radii are square roots: where η is orthogonal to all columns, or two rows are to each other, what rounding
-    leaves of ηᵀ C η may be negative, and by √ε too small.
+    The radii are square roots. Where η is orthogonal to all columns, or two rows are orthogonal, rounding may make ηᵀ C
+    η negative, and too small by √ε.
     """
     share = (count + 8 * shape.shape[-1]) * torch.finfo(shape.dtype).eps
     return shape + torch.diag_embed((share * _trace(shape)).unsqueeze(-1).expand(shape.shape[:-1]))
@@ -137,7 +141,7 @@ def raised(shape: Tensor, count: int) -> Tensor:
 def functional_radius(eta: Tensor, rows: Ellipsoid, exact: bool = False) -> Tensor:
     """A bound of |η_i · (y_j − centre_j)|: η (batch, S, ..., m, d) → (batch, S, ..., m, n).
 
-    `exact`: the sum Σ_p |η·g_p| itself, where that is not too long; else by the ellipsoid.
+    `exact`: the sum Σ_p |η·g_p| itself, if it is not too long; otherwise by the ellipsoid.
     """
     if exact and rows.rows is not None and eta.shape[1] * eta.shape[-2] * rows.rows.columns[0].numel() <= MOST_EXACT:
         columns = rows.rows.columns
@@ -192,7 +196,7 @@ def product_radius(left: Ellipsoid, right: Ellipsoid) -> Tensor:
 
 
 def root(shape: Tensor) -> Tensor:
-    """L with L Lᵀ at least C: Cholesky's, or √tr(C) I where there is none (C = 0)."""
+    """L with L Lᵀ at least C: its Cholesky factor, or √tr(C) I if there is none (C = 0)."""
     trace = _trace(shape)[..., None, None]
     factor, failed = torch.linalg.cholesky_ex(shape / torch.where(trace > 0, trace, torch.ones_like(trace)))
     eye = torch.eye(shape.shape[-1], dtype=shape.dtype, device=shape.device)

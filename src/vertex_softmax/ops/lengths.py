@@ -1,4 +1,4 @@
-"""Euclidean lengths of the columns of blocks, in pieces that stay in the cache.
+"""Euclidean lengths of the columns of blocks, computed in pieces that stay in the cache.
 
 A block has shape (batch, balls, k, *shape): how each number moves with the k unknowns of each ball.
 """
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 PIECE = 1 << 17
-"""On a CPU at most so many numbers are squared at a time (1 MiB in float64); GPUs take all at once."""
+"""On a CPU at most this many numbers are squared at a time (1 MiB in float64); a GPU takes all at once."""
 
 
 def lengths(columns: Tensor, *, also_last: bool = False) -> Tensor:
     """How far each ball moves each number: (batch, balls, k, *shape) → (batch, balls, *shape).
 
-    `also_last`: each row, over the last dimension too.
+    `also_last`: how far it moves each row, with the norm over the last dimension too.
     """
     if columns.shape[2] == 1 and not also_last:
         return columns.abs().squeeze(2)
@@ -34,9 +34,9 @@ def sum_of_lengths(columns: Tensor) -> Tensor:
 
 
 def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """The Euclidean norm over some dimensions, by their largest number where squares underflow: 0 only of zeros.
+    """The Euclidean norm over some dimensions, scaled where squares underflow: it is 0 only if all numbers are 0.
 
-    What divides by it squares the quotient again: a length that is too large by far would make that vanish.
+    Callers divide by the norm and square the quotient, so a norm that were far too large would make results vanish.
     """
     dims = tuple(sorted(dim % x.dim() for dim in dims))
     free = [dim for dim in range(x.dim()) if dim not in dims and x.shape[dim] > 1]
@@ -50,7 +50,7 @@ def norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def pieces(x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """Views of x along a dimension, with at most PIECE numbers each as far as that can be; on a GPU x itself."""
+    """Views of x along a dimension with at most PIECE numbers each, where that is possible; on a GPU x itself."""
     if x.device.type != "cpu" or x.numel() <= 2 * PIECE:
         return (x,)
     found: tuple[Tensor, ...] = x.split(max(1, PIECE * x.shape[dim] // x.numel()), dim)
@@ -61,7 +61,7 @@ def _norm(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """The norm of one piece."""
     limits = torch.finfo(x.dtype)
     found = x.square().sum(dims)
-    # below the limit a computed sum of squares says only that the true one is below twice the limit
+    # a computed sum of squares below the limit only tells that the true one is below twice the limit
     small = found < 2 * math.prod(x.shape[i] for i in dims) * limits.tiny / limits.eps
     found = found.sqrt_()
     if x.numel() == 0 or not bool(small.any()):

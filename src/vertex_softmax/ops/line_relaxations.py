@@ -61,7 +61,7 @@ class ReluRelaxation(LineRelaxation):
         return ReluRelaxation(dataclasses.replace(self.lines, lower_slope=slope))
 
     def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
-        """The lower slope."""
+        """The slope of the lower line."""
         return {"slope": self.lines.lower_slope.expand(A.shape[0], A.shape[1], *A.shape[2:])}
 
 
@@ -81,12 +81,12 @@ class CurvedRelaxation(LineRelaxation):
         return {"below": zero, "above": zero}
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> CurvedRelaxation:
-        """Other lines of the fan."""
+        """The same relaxation with other lines of the fan."""
         if self.fan is None:
             return self
         return CurvedRelaxation(self.fan.mixed(values["below"], values["above"]))
 
     def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
-        """The slopes below and above."""
+        """The slopes of the lower and of the upper line."""
         shape = (A.shape[0], A.shape[1], *A.shape[2:])
         return {"below": self.lines.lower_slope.expand(shape), "above": self.lines.upper_slope.expand(shape)}

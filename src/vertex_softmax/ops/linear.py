@@ -47,12 +47,12 @@ class Linear(AffineOp):
         return image(boxes[0], self.evaluate, lambda r: times(r, self.weight.abs()))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A Wᵀ, and A·bias."""
+        """The coefficients A Wᵀ and the constant A·bias."""
         constant = None if self.bias is None else sum_to(A * self.bias, diagonal)
         return Step((times(A, self.weight.mT),), constant)
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension but the last."""
+        """Coefficients stay diagonal along every dimension but the last."""
         return None if dimension == len(shape) - 1 or self.weight.dim() > 2 else (dimension,)
 
 
@@ -72,7 +72,7 @@ class LeftLinear(AffineOp):
         return image(boxes[0], self.evaluate, lambda r: self.weight.abs() @ r)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """Wᵀ A."""
+        """The coefficients Wᵀ A."""
         return Step((self.weight.mT @ A,))
 
 
@@ -126,7 +126,7 @@ class Convolution(AffineOp):
         return image(boxes[0], self.evaluate, lambda r: self._convolve(r, self.weight.abs(), None))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """The transposed convolution, and A·bias."""
+        """The transposed convolution of A, and the constant A·bias."""
         n = len(self.size)
         flat = A.reshape(-1, *A.shape[-n - 1 :])
         gradient = (conv1d_input, conv2d_input, conv3d_input)[n - 1]
@@ -145,7 +145,7 @@ class Scale(AffineOp):
     factor: Tensor
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Elementwise."""
+        """The elementwise product with the factor."""
         return xs[0] * self.factor
 
     def interval(self, *boxes: Interval) -> Interval:
@@ -154,11 +154,11 @@ class Scale(AffineOp):
         return Interval(torch.minimum(a, b), torch.maximum(a, b))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A · factor."""
+        """The coefficients A · factor."""
         return Step((A * self.factor,))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension."""
         return (dimension,)
 
 
@@ -186,23 +186,23 @@ class Shift(AffineOp):
     offset: Tensor
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Elementwise."""
+        """The elementwise sum with the offset."""
         return xs[0] + self.offset
 
     def linear(self, *xs: Tensor) -> Tensor:
-        """Nothing changes."""
+        """The input itself."""
         return xs[0]
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Exact."""
+        """The ends, moved by the offset."""
         return Interval(boxes[0].lower + self.offset, boxes[0].upper + self.offset)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A, and A·offset."""
+        """The coefficients A and the constant A·offset."""
         return Step((A,), sum_to(A * self.offset, diagonal))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension."""
         return (dimension,)
 
 
@@ -212,19 +212,19 @@ class Add(AffineOp):
     """x + y, of one shape."""
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Elementwise."""
+        """The elementwise sum."""
         return xs[0] + xs[1]
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Ends added."""
+        """The sums of the ends."""
         return Interval(boxes[0].lower + boxes[1].lower, boxes[0].upper + boxes[1].upper)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A to both."""
+        """The coefficients A on both inputs."""
         return Step((A, A))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension."""
         return (dimension, dimension)
 
 
@@ -234,19 +234,19 @@ class Subtract(AffineOp):
     """x − y, of one shape."""
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Elementwise."""
+        """The elementwise difference."""
         return xs[0] - xs[1]
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Opposite ends subtracted."""
+        """The differences of opposite ends."""
         return Interval(boxes[0].lower - boxes[1].upper, boxes[0].upper - boxes[1].lower)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A and −A."""
+        """The coefficients A and −A."""
         return Step((A, -A))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension."""
+        """Coefficients stay diagonal along every dimension."""
         return (dimension, dimension)
 
 
@@ -267,16 +267,16 @@ class Sum(AffineOp):
         return xs[0].sum(self._dims(), keepdim=True)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Ends added."""
+        """The sums of the ends."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A, repeated."""
+        """The coefficients A, repeated along the summed dimensions."""
         shape = list(A.shape)
         for d, n in zip(self._dims(), self.sizes, strict=True):
             shape[d] = n
         return Step((A.expand(shape),))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """The dimensions that are not summed."""
+        """Coefficients stay diagonal along the dimensions that are not summed."""
         return None if dimension in self.dims else (dimension,)

@@ -48,7 +48,7 @@ class Lines:
 
 
 class Fan(NamedTuple):
-    """Lines to mix: those of the middle, and those with the slopes of f at the left and at the right end.
+    """Lines to mix: the lines of the middle, and those with the slopes of f at the left and at the right end.
 
     A convex combination of bounds is a bound.
     """
@@ -58,7 +58,9 @@ class Fan(NamedTuple):
     right: Lines
 
     def mixed(self, below: Tensor, above: Tensor) -> Lines:
-        """For each side from −1, the left lines, over 0, the middle ones, to 1, the right ones."""
+        """The lines mixed with shares in [−1, 1] for the lower and upper side: −1 the left lines, 0 the middle, 1 the
+        right ones.
+        """
 
         def mix(share: Tensor, middle: Tensor, left: Tensor, right: Tensor) -> Tensor:
             return middle + share.abs() * (torch.where(share < 0, left, right) - middle)

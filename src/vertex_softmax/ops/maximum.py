@@ -1,4 +1,4 @@
-"""The maximum of a row, between one of its entries and a sum of chords."""
+"""The maximum of a row, bounded from below by one of its entries and from above by a sum of chords."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ INFINITY = math.inf
 @register
 @dataclasses.dataclass(frozen=True)
 class Maximum(Op):
-    """The maximum over the last dimension, which stays with size 1.
+    """The maximum over the last dimension, which is kept with size 1.
 
-    Below by the entry with the largest lower end. Above by t + Σ max(x_j − t, 0) with t that lower end, each term under
-    its chord; where one entry certainly is the largest, both are that entry.
+    The lower bound is the entry with the largest lower end t. The upper bound is t + Σ max(x_j − t, 0) with each term
+    replaced by its chord. If one entry is certainly the largest, both bounds are that entry.
     """
 
     reads = (0,)
@@ -34,7 +34,7 @@ class Maximum(Op):
         return xs[0].amax(-1, keepdim=True)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The maxima of the ends."""
+        """The maxima of the lower and of the upper ends."""
         return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
 
     def relax(self, context: Context) -> Relaxation:

@@ -1,11 +1,14 @@
-"""Normalisation, y / σ(y) with σ = √(mean y² + eps), as one op: LayerNorm is centring (linear), this, scale and shift.
+"""Normalisation, y / σ(y) with σ = √(mean y² + eps), as one op; LayerNorm also centres, scales and shifts.
 
-An objective η·(y/σ) is the product of two numbers, w = η·y and ρ = 1/σ: one McCormick plane at a centre c, then linear
-bounds of ρ in y by the sign of its coefficient:
-- below: the tangent of x^{−1/2} at σ₀², any σ₀ > 0, with a linear bound of σ² from above: the chords of y_i², or
-  σ(c)² + 2 c·(y − c)/d + R²/d where |y − c| ≤ R;
-- above: the chord of 1/σ over [σ_l, σ_u], with σ ≥ its tangent plane at c (a norm is convex).
-Where y has generators, w, c·y and R are bounded as functionals by its ellipsoid, else by its box.
+Invariant: for all rows in their boxes, η·(y/σ) is at least the linear bound, for every σ₀ > 0.
+
+An objective η·(y/σ) is the product of two numbers, w = η·y and ρ = 1/σ. It is bounded by one McCormick plane at a
+centre c, and then by a linear bound of ρ in y, from below or above according to the sign of its coefficient:
+- below: the tangent of x^{−1/2} at σ₀², for any σ₀ > 0, with a linear upper bound of σ²: the chords of y_i², or σ(c)² +
+  2 c·(y − c)/d + R²/d where |y − c| ≤ R;
+- above: the chord of 1/σ over [σ_l, σ_u], with σ at least its tangent plane at c (a norm is convex).
+
+If y has generators, w, c·y and R are bounded as functionals by its ellipsoid, otherwise by its box.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ from vertex_softmax.ops.zonotope import Zonotope
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NormSummary:
-    """What a normalisation needs of the generators of its rows."""
+    """What the relaxation of a normalisation needs of the generators of its rows."""
 
     ellipsoid: Ellipsoid
     along: Tensor
-    """(batch, rows...): |c·(y − c)| at most"""
+    """(batch, rows...): an upper bound of |c·(y − c)|"""
     far: Tensor
-    """(batch, rows...): |y − c|² at most"""
+    """(batch, rows...): an upper bound of |y − c|²"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,15 +60,15 @@ class KnownRows:
     reach: Tensor
     """how far the box extends from c"""
     along: Tensor
-    """(batch, rows...): |c·(y − c)| at most"""
+    """(batch, rows...): an upper bound of |c·(y − c)|"""
     far: Tensor
-    """(batch, rows...): |y − c|² at most"""
+    """(batch, rows...): an upper bound of |y − c|²"""
     shape: Ellipsoid | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NormRelaxation(InnerLoss):
-    """Bounds of ρ = 1/σ over rows of d numbers, (batch, 1, rows, ...), and what the product with w = η·y needs."""
+    """Linear bounds of ρ = 1/σ over rows of d numbers, (batch, 1, rows, ...), and data for the product with w = η·y."""
 
     count: int
     """how many last dimensions are normalised together"""
@@ -74,7 +77,7 @@ class NormRelaxation(InnerLoss):
     reach: Tensor
     """how far the box extends from c, (batch, 1, rows, d)"""
     shape: Ellipsoid | None
-    """of y; without the dimension of the objectives"""
+    """the ellipsoids of y, without the dimension of the objectives"""
     inverse: Interval
     """the range of ρ, (batch, 1, rows)"""
     square_slope: Tensor
@@ -86,11 +89,11 @@ class NormRelaxation(InnerLoss):
     """ρ ≤ high_slope·y + high"""
     high: Tensor
     along: Tensor
-    """|c·(y − c)| at most"""
+    """an upper bound of |c·(y − c)|"""
     sums: bool
-    """bound w by the exact sums over the generators"""
+    """whether w is bounded by exact sums over the generators"""
     radial: Tensor
-    """where the slopes of both bounds of ρ are multiples of c"""
+    """the rows in which the slopes of both bounds of ρ are multiples of c"""
     parallel: bool
 
     ranges: ClassVar[Mapping[str, Range]] = {"touch": Range(-3.0, 3.0, 0.25)}
@@ -103,13 +106,13 @@ class NormRelaxation(InnerLoss):
         )
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """ρ_c A, and w_c times a bound of ρ; one error w_r ρ_r per row."""
+        """ρ_c A, plus w_c times a linear bound of ρ, minus one error w_r ρ_r for each row."""
         eta = A.flatten(A.dim() - self.count)  # (batch, S, rows..., d)
         w = (eta * self.centre).sum(-1)
         w_radius = (eta.abs() * self.reach).sum(-1)
         if self.shape is not None:
             round_ = functional_radius(eta.unsqueeze(-2), self.shape, self.sums).squeeze(-1).squeeze(-1)
-            w_radius = torch.where(round_ < w_radius, round_, w_radius)  # it may have overflowed
+            w_radius = torch.where(round_ < w_radius, round_, w_radius)  # also where it is NaN
         rho, rho_radius = self.inverse.centre, self.inverse.radius
         low_slope, low = self.below()
         both = w_radius * rho_radius
@@ -127,7 +130,7 @@ class NormRelaxation(InnerLoss):
         return Step((back.reshape(A.shape),), sums[0], error=sums[1])
 
     def inner_loss(self, A: Tensor) -> Tensor:
-        """What the product of w and ρ is off by, and the chord of 1/σ."""
+        """How much the product of w and ρ, and the chord of 1/σ, may lose."""
         eta = A.flatten(A.dim() - self.count)
         w, w_radius = (eta * self.centre).sum(-1), (eta.abs() * self.reach).sum(-1)
         if self.shape is not None:
@@ -136,7 +139,9 @@ class NormRelaxation(InnerLoss):
         return self.inverse.radius * (w_radius + w.abs() * self.inverse.radius / self.inverse.centre)
 
     def _band(self, low_slope: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """ρ = slope·y + middle ± half: the slope of the upper bound, the lower one brought to it over the box."""
+        """The band ρ = slope·y + middle ± half: it has the slope of the upper bound, and the lower bound is moved to
+        it.
+        """
         slope = self.high_slope
         off = low_slope - slope
         centre = (off * self.centre).sum(-1)
@@ -149,15 +154,15 @@ class NormRelaxation(InnerLoss):
         return slope, (least + self.high) / 2, (self.high - least) / 2
 
     def parameters(self) -> dict[str, Tensor]:
-        """The logarithm of what σ₀ is multiplied by."""
+        """The logarithm of a factor of σ₀."""
         return {"touch": torch.zeros_like(self.touch)}
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> NormRelaxation:
-        """Tangents at other σ₀."""
+        """The same relaxation with tangents at other σ₀."""
         return dataclasses.replace(self, touch=self.touch * values["touch"].exp())
 
     def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
-        """σ₀, (batch, S, rows...)."""
+        """The values of σ₀, (batch, S, rows...)."""
         return {"touch": self.touch.expand(A.shape[0], A.shape[1], *self.touch.shape[2:])}
 
 
@@ -182,11 +187,11 @@ class Normalize(Summarising, Propagating, InnerRange):
         return xs[0] / (xs[0].square().mean(dims, keepdim=True) + self.eps).sqrt()
 
     def _row_zonotope(self, y: Zonotope) -> Zonotope:
-        """The same with one dimension for each row; y itself where it has that already, with what it has computed."""
+        """The zonotope with a single dimension for each row; y itself, with its caches, if it has that already."""
         return y if self.count == 1 else y.rearranged(self._rows)
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """By the rows (ops/propagation/norms.py)."""
+        """The zonotope of the normalised rows (ops/propagation/norms.py)."""
         shape = inputs[0].centre.shape[1:]
         found = normalized_by_best(self._row_zonotope(inputs[0]), self.eps, origin)
         return found.rearranged(lambda x: x.reshape(*x.shape[: x.dim() - len(shape) + self.count - 1], *shape))
@@ -211,7 +216,7 @@ class Normalize(Summarising, Propagating, InnerRange):
         return NormSummary(round_, along, far)
 
     def _known(self, context: Context) -> KnownRows:
-        """The rows by their box, and by their generators if there are any."""
+        """What is known of the rows: from their box, and from their generators if there are any."""
         box = Interval(*(self._rows(x) for x in context.boxes[0]))
         known = context.summary
         if not isinstance(known, NormSummary):
@@ -240,7 +245,9 @@ class Normalize(Summarising, Propagating, InnerRange):
         return Interval(torch.where(plane.isnan(), plane, low), torch.maximum(low, high))
 
     def interval(self, *boxes: Interval) -> Interval:
-        """y_i / σ is increasing in y_i, moves towards 0 as the other y_j² grow; √d at most (y_i² may overflow)."""
+        """The exact range: y_i / σ increases in y_i, and moves towards 0 as the other y_j² grow; at most √d (y_i² may
+        overflow).
+        """
         lower, upper = (self._rows(x) for x in boxes[0])
         a, b = lower.square(), upper.square()
         across = (lower < 0) & (upper > 0)
@@ -248,7 +255,7 @@ class Normalize(Summarising, Propagating, InnerRange):
         most = torch.maximum(a, b)
         d = lower.shape[-1]
         eye = torch.eye(d, dtype=lower.dtype, device=lower.device)
-        others = 1 - eye  # sums over the others are summed, not subtracted
+        others = 1 - eye  # for each number the sum over all others, without subtraction
         finite = torch.finfo(lower.dtype).max
         # a smaller sum of squares only widens the range: each square is clamped so that no sum overflows
         small = least.clamp(max=finite / d) @ others
@@ -267,7 +274,7 @@ class Normalize(Summarising, Propagating, InnerRange):
         return Interval(low.reshape(shape), high.reshape(shape))
 
     def relax(self, context: Context) -> Relaxation:
-        """The bounds of ρ."""
+        """The linear bounds of ρ."""
         rows = self._known(context)
         d = rows.centre.shape[-1]
         sigma = self._sigma(rows) if context.inner is None else self._sigma(rows).meet(context.inner)
@@ -308,5 +315,5 @@ class Normalize(Summarising, Propagating, InnerRange):
         return self._sigma(self._known(context))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension that is not normalised."""
+        """Coefficients stay diagonal along every dimension that is not normalised."""
         return (dimension,) if dimension < len(shape) - self.count else None

@@ -1,16 +1,20 @@
-"""Products of two unknowns: how far Σ_{i<j} q_ij ξ_i ξ_j reaches while all |ξ_i| ≤ 1.
+"""Products of two unknowns: how far Σ_{i<j} q_ij ξ_i ξ_j can reach if all |ξ_i| ≤ 1.
+
+Invariant: `reach`, `tight_reach` and `ball_reach` are upper bounds of |ξᵀMξ|, with rounding included.
 
 With the symmetric matrix M, M_ij = q_ij / 2, the sum is ξᵀMξ. For any weights u_i > 0 the cube lies in the ellipsoid
 Σ u_i ξ_i² ≤ Σ u_i =: U, so that
   |ξᵀMξ| ≤ U · λ,   λ the spectral norm of u^{−1/2} M u^{−1/2},
-and λ is at most the Frobenius norm, or (tr W¹⁶)^{1/16}, which is close to it. Weights u_i = |M_i| (the norm of a row)
-matter: where a number depends mostly on a few unknowns, equal weights give many times as much.
+and λ is at most the Frobenius norm, or (tr W¹⁶)^{1/16} for that matrix W, which is close to λ. The weights are
+u_i = |M_i|, the norm of a row. They matter: where a number depends mostly on a few unknowns, equal weights give a bound
+that is many times as large.
 
-For rows y of d numbers with one matrix for each number, and weights by the row, the Frobenius norm gives an ellipsoid:
+For rows y of d numbers, with one matrix M for each number and common weights for the row, the Frobenius norm gives an
+ellipsoid:
   |η·q(ξ)|² ≤ U² Σ_ij (η·M_ij)² / (u_i u_j) = ηᵀ (U² Σ_ij M_ij M_ijᵀ / (u_i u_j)) η.
 
-Coefficients are packed, (batch, 1, n(n−1)/2, *shape), and multiplied by `unit`, the radius of the ball in which the
-products ξ_i ξ_j lie: so a block of them is a ball of radius 1 for whoever knows nothing of pairs.
+Coefficients are stored packed, (batch, 1, n(n−1)/2, *shape), and multiplied by `unit`, the radius of a ball that
+contains all products ξ_i ξ_j. So code that knows nothing of pairs can treat a block of them as a ball of radius 1.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ MOST_NUMBERS = 1 << 23
 
 
 def unit(count: int) -> float:
-    """√(n(n−1)/2), the length of (ξ_i ξ_j)_{i<j} at most."""
+    """√(n(n−1)/2), the largest length of the vector (ξ_i ξ_j)_{i<j}."""
     return math.sqrt(count * (count - 1) / 2)
 
 
@@ -40,7 +44,9 @@ def places(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def packed(full: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients of ξ_i ξ_j, (batch, n, n, *shape), as those of i < j and of the squares (batch, n, *shape)."""
+    """From coefficients of ξ_i ξ_j, (batch, n, n, *shape): those of the pairs i < j, and those of the squares
+    (batch, n, *shape).
+    """
     first, second = places(full.shape[1], full.device)
     return full[:, first, second] + full[:, second, first], full.diagonal(dim1=1, dim2=2).movedim(-1, 1)
 
@@ -53,7 +59,7 @@ def outer(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _relative(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Packed M over its largest entry, (batch, K, *shape), and that entry (batch, 1, *shape); 1 where all are 0."""
+    """Packed M divided by its largest entry, (batch, K, *shape); and that entry (batch, 1, *shape), 1 if M is 0."""
     flat = columns.squeeze(1)
     most = flat.abs().amax(1, keepdim=True)
     most = torch.where(most > 0, most, torch.ones_like(most))
@@ -68,12 +74,12 @@ def _row_lengths(squares: Tensor, count: int) -> Tensor:
 
 
 def _inverse_roots(u: Tensor) -> Tensor:
-    """1/√u, and 0 where u = 0: those unknowns are in no pair."""
+    """1/√u, and 0 where u = 0, because those unknowns are in no pair."""
     return torch.where(u > 0, torch.where(u > 0, u, torch.ones_like(u)).rsqrt(), torch.zeros_like(u))
 
 
 def reach(columns: Tensor, count: int) -> Tensor:
-    """|ξᵀMξ| at most for every number, by the Frobenius norm: (batch, 1, K, *shape) → (batch, *shape)."""
+    """A bound of |ξᵀMξ| for every number, by the Frobenius norm: (batch, 1, K, *shape) → (batch, *shape)."""
     relative, most = _relative(columns)
     squares = relative.square()
     u = _row_lengths(squares, count)
@@ -84,13 +90,13 @@ def reach(columns: Tensor, count: int) -> Tensor:
 
 
 def _grown(size: Tensor, count: int) -> Tensor:
-    """A size in units of the packed coefficients as one of the numbers, and more than rounding took off."""
+    """Turn a bound in units of packed coefficients into one for the numbers, and raise it to cover rounding."""
     share = 4 * count * count * torch.finfo(size.dtype).eps
     return size * ((1 + share) / unit(count))
 
 
 def tight_reach(columns: Tensor, count: int) -> Tensor:
-    """The same by the spectral norm, some n times the work: (batch, 1, K, *shape) → (batch, *shape)."""
+    """A bound of |ξᵀMξ| by the spectral norm, for about n times the work: (batch, 1, K, *shape) → (batch, *shape)."""
     shape = columns.shape[3:]
     flat = columns.flatten(3) if shape else columns.unsqueeze(-1)
     step = max(1, MOST_NUMBERS // (count * count * columns.shape[0]))
@@ -118,9 +124,9 @@ def _spectral(columns: Tensor, count: int) -> Tensor:
 
 
 def ball_reach(columns: Tensor, count: int) -> Tensor:
-    """|ξᵀMξ| at most over |ξ| ≤ 1, by the spectral norm: (batch, 1, n(n−1)/2 + n, *shape) → (batch, *shape).
+    """A bound of |ξᵀMξ| over |ξ| ≤ 1, by the spectral norm: (batch, 1, n(n−1)/2 + n, *shape) → (batch, *shape).
 
-    columns: M_ij √2 for i < j, and then M_ii.
+    columns: M_ij √2 for i < j, then M_ii.
     """
     shape = columns.shape[3:]
     flat = columns.flatten(3) if shape else columns.unsqueeze(-1)
@@ -130,7 +136,7 @@ def ball_reach(columns: Tensor, count: int) -> Tensor:
 
 
 def _ball_spectral(columns: Tensor, count: int) -> Tensor:
-    """(batch, 1, K + n, numbers) → (batch, numbers): ‖M‖ ≤ (|M^p| in the Frobenius norm)^{1/p}."""
+    """(batch, 1, K + n, numbers) → (batch, numbers), with ‖M‖ ≤ ‖M^p‖^{1/p} in the Frobenius norm."""
     relative, most = _relative(columns)
     first, second = places(count, columns.device)
     matrix = relative.new_zeros(relative.shape[0], relative.shape[2], count, count)
@@ -148,7 +154,10 @@ def _ball_spectral(columns: Tensor, count: int) -> Tensor:
 
 
 def ellipse(columns: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Of rows of d numbers: matrix (batch, rows..., d, d) and scale (batch, rows...), |η·q|² ≤ scale² ηᵀ matrix η."""
+    """An ellipse around rows of d numbers q: |η·q|² ≤ scale² ηᵀ matrix η.
+
+    matrix: (batch, rows..., d, d), scale: (batch, rows...).
+    """
     most = columns.squeeze(1).abs().amax((1, -1))
     scale = torch.where(most > 0, most, torch.ones_like(most))
     relative = columns.squeeze(1) / scale[:, None, ..., None]

@@ -1,7 +1,7 @@
-"""How far blocks of unknowns move each number, with more care or less, and what is known of it already.
+"""How far blocks of unknowns move each number, computed with more or less care, and cached.
 
-Invariant: a reach is at least as far as the block moves the number, to rounding; one that is kept is that of the very
-columns it is asked for.
+Invariant: a reach is at least as far as the block moves the number, to rounding; a cached reach is used only for the
+very tensor of columns it was computed from.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from vertex_softmax.ops.unknowns import BallProducts, GatheredUnknowns, Pairs, T
 
 
 class Care(Enum):
-    """How carefully products of the input's unknowns are bounded, and spanned ones.
+    """How carefully the reach is computed of products of the input's unknowns, and of spanned unknowns.
 
-    Of others it changes nothing: their reach is that of balls, which gathered ones may not fill (`ops/gathered.py`).
+    The reach of other unknowns does not depend on it: they are treated as balls, also gathered ones
+    (`ops/gathered.py`).
     """
 
     ROUGH = "as one ball"
@@ -36,29 +37,30 @@ WITH_CARE: dict[Care, tuple[type[Unknowns], ...]] = {
     Care.TIGHT: (Pairs, BallProducts),
     Care.TIGHTEST: (Triples,),
 }
-"""Of which unknowns care changes the reach; of all others it is the sum of lengths."""
+"""By care, the unknowns (besides spanned ones) whose reach is then not just the sum of the lengths of their columns."""
 
 
 class Reach(NamedTuple):
-    """How far columns move each number."""
+    """A cached reach, with the columns it belongs to."""
 
     columns: weakref.ReferenceType[Tensor]
     version: int
-    """of the columns: another one if somebody has changed them in place"""
+    """the version of the columns' tensor, which changes if somebody writes to it in place"""
     reach: Tensor
 
 
 class KnownReaches:
-    """How far blocks reach, computed once. Each belongs to one tensor of columns, and is gone with it.
+    """A cache of how far blocks reach. An entry belongs to one tensor of columns and expires with it.
 
-    A zonotope made by `dataclasses.replace` may share it: blocks with other columns are not mistaken for these.
+    Zonotopes made by `dataclasses.replace` may share a cache, because a block with other columns does not match an
+    entry.
     """
 
     def __init__(self, found: dict[tuple[Unknowns, Care], Reach] | None = None) -> None:
         self._found = {} if found is None else found
 
     def of(self, unknowns: Unknowns, columns: Tensor, care: Care) -> Tensor:
-        """The reach of a block."""
+        """The reach of a block, from the cache if it is known."""
         spanned = span_of(unknowns) is not None
         if care is Care.TIGHTEST and not isinstance(unknowns, Triples):
             care = Care.TIGHT
@@ -75,16 +77,16 @@ class KnownReaches:
         return self._found[unknowns, care].reach
 
     def knows(self, unknowns: Unknowns, columns: Tensor, care: Care) -> bool:
-        """Whether the reach of a block with these columns is known."""
+        """Whether the reach of a block with exactly these columns is known."""
         known = self._found.get((unknowns, care))
         return known is not None and known.columns() is columns and known.version == columns._version
 
     def note(self, unknowns: Unknowns, columns: Tensor, care: Care, reach: Tensor) -> None:
-        """Keep the reach of a block."""
+        """Store the reach of a block."""
         self._found[unknowns, care] = Reach(weakref.ref(columns), columns._version, reach)
 
     def beside(self, *others: KnownReaches) -> KnownReaches:
-        """All that is known; of a block with other columns nothing is."""
+        """A cache with the entries of several; entries whose columns differ from a block's do not match it."""
         found = dict(self._found)
         for other in others:
             found.update(other._found)
@@ -97,7 +99,10 @@ class KnownReaches:
         names: Mapping[Unknowns, Unknowns],
         change: Callable[[Tensor], Tensor] = lambda reach: reach,
     ) -> KnownReaches:
-        """Those of blocks under new names whose numbers were moved, or which are stored otherwise and reach as far."""
+        """The cache for changed blocks: `old[u]` has become `new[names[u]]`, and its reach is `change` of what it was.
+
+        Only for changes for which that is exact: moving numbers, scaling each number, storing a block in another way.
+        """
         found = {}
         for (unknowns, care), known in self._found.items():
             columns, name = old.get(unknowns), names.get(unknowns)

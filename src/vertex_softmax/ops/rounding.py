@@ -25,18 +25,18 @@ SLACK = 2.0**-20
 @register
 @dataclasses.dataclass(frozen=True)
 class Round(Elementwise):
-    """The whole number next to clamp(x, least, most), of two the even one; the ends are whole numbers."""
+    """The whole number nearest to clamp(x, least, most), the even one in a tie; least and most are whole numbers."""
 
     least: float = -math.inf
     most: float = math.inf
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """The rounded number; its gradient, for attacks, is that of the number before it was rounded."""
+        """The rounded number; its gradient, for attacks, is that of the number before rounding."""
         x = xs[0].clamp(self.least, self.most)
         return x + (x.round() - x).detach() if x.requires_grad else x.round()
 
     def derivative(self, x: Tensor) -> Tensor:
-        """That of the number before it is rounded: 1 inside the range, 0 outside"""
+        """The derivative of the number before rounding: 1 inside the range, 0 outside."""
         return ((x >= self.least) & (x <= self.most)).to(x)
 
     def _cut(self, box: Interval) -> tuple[Interval, Tensor]:
@@ -45,15 +45,15 @@ class Round(Elementwise):
         return cut, SLACK * torch.maximum(cut.lower.abs(), cut.upper.abs()).clamp(min=1)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The rounded ends, with SLACK: rounding is monotone."""
+        """The rounded ends, widened by SLACK before rounding; rounding is monotone."""
         cut, spare = self._cut(boxes[0])
         return Interval(self.evaluate(cut.lower - spare), self.evaluate(cut.upper + spare))
 
     def lines(self, box: Interval, rules: Rules) -> Lines:
-        """The lines around clamp(x), ½ and SLACK apart from it; or the least, the largest value, if nearer.
+        """Lines at a distance of ½ and SLACK from clamp(x); or the constant least or largest value, if that is closer.
 
-        Above clamp(x) lies the line from its value at the left end to where it reaches its largest value; below it the
-        line to its value at the right end from where it leaves its least one.
+        The upper line goes from the value of clamp at the left end to where clamp reaches its largest value; the lower
+        line goes from where clamp leaves its least value to its value at the right end.
         """
         lower, upper = box
         cut, spare = self._cut(box)
@@ -66,7 +66,7 @@ class Round(Elementwise):
 
         above = steep(torch.minimum(upper, cut.upper) - lower)
         below = steep(upper - torch.maximum(lower, cut.lower))
-        # slopes are cut to 1 and rounded: the intercepts are raised to pass over both ends of the piece that rises
+        # slopes are clamped to 1 and rounded, so intercepts are chosen to clear both ends of the rising piece
         turn_above, turn_below = torch.minimum(upper, cut.upper), torch.maximum(lower, cut.lower)
         over = torch.maximum(cut.lower - above * lower, cut.upper - above * turn_above) + half
         under = torch.minimum(cut.upper - below * upper, cut.lower - below * turn_below) - half

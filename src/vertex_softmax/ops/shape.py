@@ -20,7 +20,7 @@ class Moving(AffineOp):
     """An op whose output numbers are input numbers: the interval is that of the ends."""
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Moved ends."""
+        """The ends, moved as the values are."""
         return Interval(self.evaluate(*(b.lower for b in boxes)), self.evaluate(*(b.upper for b in boxes)))
 
 
@@ -39,7 +39,7 @@ class Reshape(Moving):
         return xs[0].reshape((*xs[0].shape[: xs[0].dim() - len(self.before)], *self.after))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """Back into the old shape."""
+        """A in the shape of the input."""
         return Step((A.reshape(*A.shape[:2], *self.before),))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
@@ -61,17 +61,17 @@ class Permute(Moving):
     rearranges = True
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Dimensions reordered."""
+        """The input with its dimensions reordered."""
         lead = xs[0].dim() - len(self.dims)
         return xs[0].permute(*range(lead), *(lead + d for d in self.dims))
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """Dimensions put back."""
+        """A with its dimensions in the input's order."""
         inverse = sorted(range(len(self.dims)), key=self.dims.__getitem__)
         return Step((A.permute(0, 1, *(2 + d for d in inverse)),))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension, to where it came from."""
+        """Coefficients stay diagonal along every dimension, moved to its place in the input."""
         return (self.dims[dimension],)
 
 
@@ -91,11 +91,11 @@ class Slice(Moving):
         return (..., slice(self.start, self.stop, self.step), *[slice(None)] * (self.rank - 1 - self.dim))
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """A part of the input."""
+        """The selected part of the input."""
         return xs[0][self._index()]
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A where it came from, 0 elsewhere."""
+        """A at the selected places, 0 elsewhere."""
         shape = list(A.shape)
         shape[2 + self.dim] = self.size
         back = A.new_zeros(shape)
@@ -103,7 +103,7 @@ class Slice(Moving):
         return Step((back,))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension but the sliced one."""
+        """Coefficients stay diagonal along every dimension but the sliced one."""
         return None if dimension == self.dim else (dimension,)
 
 
@@ -118,17 +118,17 @@ class Take(Moving):
     size: int
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Indices picked."""
+        """The input at the given indices."""
         return xs[0].index_select(xs[0].dim() - self.rank + self.dim, self.index)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A added up where it came from."""
+        """A added up at the places that it was taken from."""
         shape = list(A.shape)
         shape[2 + self.dim] = self.size
         return Step((A.new_zeros(shape).index_add(2 + self.dim, self.index, A),))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension but the picked one."""
+        """Coefficients stay diagonal along every dimension but the indexed one."""
         return None if dimension == self.dim else (dimension,)
 
 
@@ -142,17 +142,17 @@ class Concat(Moving):
     rank: int
 
     def evaluate(self, *xs: Tensor) -> Tensor:
-        """Joined."""
+        """The inputs, concatenated."""
         lead = np.broadcast_shapes(*(x.shape[: x.dim() - self.rank] for x in xs))
         return torch.cat([x.expand(*lead, *x.shape[x.dim() - self.rank :]) for x in xs], self.dim - self.rank)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """To each input its part."""
+        """For each input its part of A."""
         ends = list(itertools.accumulate(self.sizes, initial=0))
         return Step(tuple(A.narrow(2 + self.dim, at, n) for at, n in zip(ends, self.sizes, strict=False)))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension but the joined one."""
+        """Coefficients stay diagonal along every dimension but the one of the concatenation."""
         return None if dimension == self.dim else tuple(dimension for _ in self.sizes)
 
 
@@ -169,10 +169,10 @@ class Expand(Moving):
         return xs[0].expand(*xs[0].shape[: xs[0].dim() - len(self.before)], *self.after)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """Summed over what was repeated."""
+        """A, summed over the repetitions."""
         dims = [2 + d for d, (a, b) in enumerate(zip(self.before, self.after, strict=True)) if a != b]
         return Step((A.sum(dims, keepdim=True) if dims else A,))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension that is not repeated."""
+        """Coefficients stay diagonal along every dimension that is not repeated."""
         return (dimension,) if self.before[dimension] == self.after[dimension] else None

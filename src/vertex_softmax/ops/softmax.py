@@ -1,14 +1,14 @@
-"""Softmax along the last dimension: exact component boxes, and linear bounds of any combination of components.
+"""Softmax along the last dimension: exact ranges of its components, and linear bounds of their combinations.
 
 Invariant of `row_below`: Σ_j c_j p_j ≥ a·s + b for every s in the score box, where p = softmax(s). It adds up one of
-two bounds per component, by the sign of c_j (docs/method.md, section 4):
-  p_j ≥ 2/R − (1 + Σ_{k≠j} chord of e^{s_k − s_j})/R², the tangent of 1/x at R, any R > 0;
+two bounds for each component, according to the sign of c_j (docs/method.md, section 4):
+  p_j ≥ 2/R − (1 + Σ_{k≠j} chord of e^{s_k − s_j})/R², the tangent of 1/x at R, for any R > 0;
   p_j ≤ the chord of exp over [log p_j^L, log p_j^U], at the tangent of the concave s_j − lse(s).
-Since Σ p_j = 1, any number may be taken off all c_j first and added to b.
+Since Σ p_j = 1, any number may be subtracted from all c_j first and added to b.
 
-A row of K keys has a table of K² chords (`RowBounds.rise`). For few keys all tables are kept. Where those of one input
-have more than MOST_TABLE_NUMBERS numbers only the score box is (`LongRows`), O(K) numbers per row, and every pass makes
-the tables again, some rows at a time: the same bounds for less memory and more time.
+A row of K keys has a table of K² chords (`RowBounds.rise`). For few keys all tables are stored. If those of one input
+have more than MOST_TABLE_NUMBERS numbers, only the score box is (`LongRows`), with O(K) numbers for each row, and every
+pass makes the tables again, some rows at a time: the same bounds for less memory and more time.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from vertex_softmax.ops.tensors import beside, sum_to
 from vertex_softmax.softmax_box import softmax_box_probabilities
 
 NEGLIGIBLE = 2000.0
-"""Scores of masked keys lie at least this far below some other score of their row, or there is no bound.
+"""Scores of masked keys have to lie at least this far below some other score of their row, or there is no bound.
 
-Their weights are then below e⁻²⁰⁰⁰: times any double, less than the least double there is, and far less than what boxes
-are rounded outward by.
-"""
+Their weights are then below e⁻²⁰⁰⁰: multiplied by any double, that is less than the least positive double, and far less
+than what boxes are rounded outward by."""
 MOST_TABLE_NUMBERS = 1 << 25
-"""The tables of an attention are kept if they have at most so many numbers for one input (a quarter GiB in float64)."""
+"""The tables of an attention are stored if they have at most this many numbers for one input (a quarter GiB in
+float64)."""
 AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 26}
-"""How many numbers of a table are made at a time; some 14 arrays of that size are alive then."""
+"""How many numbers of a table are made at a time; about 14 arrays of that size are alive then."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedSoftmax(Op):
-    """What ops have in common that take the softmax of scores (..., K), some of whose keys may be masked.
+    """Base of ops that take the softmax of scores (..., K), some of whose keys may be masked.
 
-    A key where `mask` is True (it broadcasts to the scores; None: nowhere) has no weight: its score is −∞. Where
-    `penalty` is not 0 the score is finite instead: score + penalty, or the penalty alone where `replaced` is True.
-    Bounds take such a key's weight as 0 too, once `score_box` has found it to be negligible.
+    A key where `mask` is True (it broadcasts to the scores; None: nowhere) has no weight: its score is −∞. But if its
+    `penalty` is not 0, the score is finite: score + penalty, or the penalty alone where `replaced` is True. Bounds take
+    the weight of such a key as 0 too, after `score_box` has found it to be negligible.
     """
 
     mask: Tensor | None = None
@@ -54,7 +54,7 @@ class MaskedSoftmax(Op):
     replaced: Tensor | None = None
 
     def masked(self, scores: Tensor) -> Tensor:
-        """The scores that the softmax is taken of."""
+        """The scores as the softmax takes them, with masks and penalties."""
         if self.mask is None:
             return scores
         if self.penalty is None:
@@ -65,10 +65,10 @@ class MaskedSoftmax(Op):
         return found.masked_fill(self.mask & (self.penalty == 0), -torch.inf)
 
     def score_box(self, box: Interval) -> Interval:
-        """The box with masked keys at −inf, which the primitive takes as weight 0.
+        """The box with masked keys at −∞, whose weight is then 0.
 
-        A score that overflowed is NaN, and so are all scores of a row in which the weight of a masked key is not
-        certainly negligible.
+        A score that overflowed becomes NaN, and so do all scores of a row in which the weight of a masked key may not
+        be negligible.
         """
         nan = torch.full_like(box.lower, torch.nan)
         over = box.lower.isinf() | box.upper.isinf()
@@ -82,7 +82,7 @@ class MaskedSoftmax(Op):
         return Interval(*(torch.where(fine, end, nan) for end in found))
 
     def _negligible(self, box: Interval, mask: Tensor, penalty: Tensor) -> Tensor:
-        """In which rows every masked key has a weight below e^−NEGLIGIBLE, (..., 1); NaN is no proof of it."""
+        """Whether every masked key of a row has a weight below e^−NEGLIGIBLE, (..., 1); False where anything is NaN."""
         rounding = 8 * torch.finfo(box.lower.dtype).eps
         highest = box.upper + penalty + rounding * (box.upper.abs() + penalty.abs())
         if self.replaced is not None:
@@ -101,7 +101,7 @@ class MaskedSoftmax(Op):
             return dataclasses.replace(self, mask=whole)
         zero = torch.zeros((), dtype=torch.float64)
         mine, new = (zero if x is None else x for x in (self.penalty, penalty))
-        # what is done to a score does not reach what stands in its place
+        # a penalty on a score has no effect where the score is replaced
         reached = torch.ones_like(whole) if self.replaced is None else ~self.replaced
         hard = (mask & (new == 0) & reached) | (self.mask & (mine == 0))
         least = -torch.finfo(torch.float64).max
@@ -109,7 +109,7 @@ class MaskedSoftmax(Op):
         return dataclasses.replace(self, mask=whole, penalty=total if bool(total.any()) else None)
 
     def with_replaced(self: M, where: Tensor) -> M:
-        """The op with the penalty in place of some keys' scores."""
+        """The op in which the penalty replaces the scores of some keys."""
         if not bool(where.any()):
             return self
         return dataclasses.replace(self, replaced=where if self.replaced is None else where | self.replaced)
@@ -123,7 +123,7 @@ M = TypeVar("M", bound=MaskedSoftmax)
 
 
 def probabilities(box: Interval) -> Interval:
-    """The exact range of every component; NaN in gives NaN out, so that no bound comes of it."""
+    """The exact range of every component; NaN scores give NaN, and so no bound."""
     fine = ~(box.lower.isnan() | box.upper.isnan() | (box.upper == torch.inf)).any(-1, keepdim=True)
     zero = torch.zeros_like(box.lower)
     ends = (torch.where(fine, box.lower, zero), torch.where(fine, box.upper, zero))
@@ -148,34 +148,34 @@ class RowBounds:
     middle: Tensor
     """softmax at the centre of the box"""
     box: Interval
-    """of the components"""
+    """the ranges of the components"""
     chords: Chords
-    """what the two bounds were made of, to choose them otherwise"""
+    """the chords that the two bounds were made of, to make them with other parameters"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chords:
-    """Of e^{s_k − s_j} over the box, and of exp over the range of log p_j."""
+    """Chords of e^{s_k − s_j} over the box, and of exp over the range of log p_j."""
 
     rise: Tensor
     """(batch, ..., K, K), zero on the diagonal"""
     offset: Tensor
     """(batch, ..., K): Σ_k e^{s_k − s_j} ≤ 1 + Σ_k rise_jk (s_k − s_j) + offset_j"""
     ratio: Tensor
-    """R, where the tangent of 1/x touches; 0 where p^L itself is the lower bound"""
+    """R, where the tangent of 1/x touches; 0 where the constant p^L is the lower bound"""
     raised: Tensor
-    """e^r ≤ slope_j r + raised_j; where slope_j is 0, p^U itself"""
+    """e^r ≤ slope_j r + raised_j; where slope_j is 0, this is p^U"""
 
 
 class RowChoice(NamedTuple):
-    """Other values of what is free in the two bounds, (batch, S, ..., K) or 1 in place of K; every one is sound."""
+    """Values of the free parameters of the two bounds, (batch, S, ..., K) or 1 in place of K; every value is sound."""
 
     ratio: Tensor
-    """log of what R is multiplied by"""
+    """the logarithm of a factor of R"""
     tangent: Tensor
-    """what is added to the logarithm of the point q at which lse touches: lse(s) ≥ q·s + H(q) for every distribution"""
+    """an addition to the logarithm of the point q at which lse touches: lse(s) ≥ q·s + H(q) for every distribution q"""
     pivot: Tensor
-    """what is taken off all c_j beyond their mean at the centre, relative to their spread"""
+    """what is subtracted from all c_j beyond their mean at the centre, relative to their spread"""
 
 
 def row_bounds(scores: Interval) -> RowBounds:
@@ -196,19 +196,19 @@ def row_bounds(scores: Interval) -> RowBounds:
     rise, offset = torch.where(counted, rise, none), torch.where(counted, offset, none)
     differences = centre.unsqueeze(-2) - centre.unsqueeze(-1)
     R = 1 + (rise * differences + offset).sum(-1)
-    # where the chords are no better at the centre than the constant p^L (or not finite), that constant
+    # use the constant p^L where the chords are no better at the centre, or not finite
     linear = there & (R > 0) & (weights.lower < 1 / R) & R.isfinite()
     # R² overflows long before R does (R > 1e154, in float32 1e19): divide twice, each term before it is added up
     inverse = 1 / torch.where(linear, R, torch.ones_like(R))
     scaled = offset * inverse.unsqueeze(-1)
-    # chords that are not used may be infinite, and 0 · inf is no number
+    # unused chords may be infinite, and 0 · inf is NaN
     chord_rise, chord_offset = torch.where(linear.unsqueeze(-1), rise, none), torch.where(linear, offset.sum(-1), zero)
     low = torch.where(linear, 2 * inverse - (inverse + scaled.sum(-1)) * inverse, weights.lower)
     rise = torch.where(linear.unsqueeze(-1), rise * inverse.unsqueeze(-1) * inverse.unsqueeze(-1), none)
     # above: the chord of exp over [log p^L, log p^U], at the tangent of s_j − lse(s) at the centre
     masked = torch.where(there, centre, torch.full_like(centre, -torch.inf))
     middle = middle_of(scores)
-    # a subnormal p^L has few digits: its logarithm may lie far above the true one, and the chord with it below exp
+    # a subnormal p^L has few digits: its logarithm may be far too large, and the chord then below exp
     seen = there & (weights.lower >= torch.finfo(lower.dtype).tiny)
     one = torch.ones_like(zero)
     log_low = torch.where(seen, weights.lower, one).log()
@@ -217,7 +217,7 @@ def row_bounds(scores: Interval) -> RowBounds:
     raised = torch.maximum(log_low.exp() - slope * log_low, log_high.exp() - slope * log_high)
     tangent = (middle * centre).sum(-1, keepdim=True) - masked.logsumexp(-1, keepdim=True)
     high = torch.where(seen, raised + slope * tangent, weights.upper)
-    # a chord that is worse at the centre than the constant p^U
+    # use the constant p^U where the chord is worse at the centre
     worse = high + slope * (centre - (middle * centre).sum(-1, keepdim=True)) > weights.upper
     high, slope = torch.where(worse, weights.upper, high), torch.where(worse, zero, slope)
     chords = Chords(
@@ -232,7 +232,7 @@ def row_bounds(scores: Interval) -> RowBounds:
 
 
 def middle_of(scores: Interval) -> Tensor:
-    """Softmax at the centre of a score box; masked keys have no weight."""
+    """The softmax at the centre of a score box; masked keys have no weight."""
     there = scores.upper > -torch.inf
     masked = torch.full_like(scores.lower, -torch.inf)
     return torch.where(there, (scores.lower + scores.upper) / 2, masked).softmax(-1)
@@ -248,7 +248,7 @@ def row_below(c: Tensor, rows: RowBounds, choice: RowChoice | None = None) -> tu
 
 
 def _row_below_at(c: Tensor, rows: RowBounds, pivot: Tensor, choice: RowChoice) -> tuple[Tensor, Tensor]:
-    """The same with R and the tangent of lse as chosen."""
+    """Slopes and constants with R and the tangent of lse as chosen."""
     up, down = c.clamp(min=0), c.clamp(max=0)
     chords = rows.chords
     linear = beside(chords.ratio > 0)
@@ -281,23 +281,23 @@ def _row_below(c: Tensor, rows: RowBounds, pivot: Tensor) -> tuple[Tensor, Tenso
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LongRows:
-    """Rows of which no tables are kept."""
+    """The linear bounds of rows whose tables are not stored."""
 
     scores: Interval
     """(batch, ..., K); −inf ends are masked keys"""
 
     @functools.cached_property
     def box(self) -> Interval:
-        """Of the components."""
+        """The ranges of the components."""
         return probabilities(self.scores)
 
     @functools.cached_property
     def middle(self) -> Tensor:
-        """Softmax at the centre of the box."""
+        """The softmax at the centre of the box."""
         return middle_of(self.scores)
 
     def below(self, c: Tensor, choice: RowChoice | None = None) -> tuple[Tensor, Tensor]:
-        """`row_below`, some rows at a time."""
+        """The slopes and constants of `row_below`, computed for some rows at a time."""
         keys = c.shape[-1]
         lower, upper = (end.reshape(-1, keys) for end in self.scores)
         flat = [_by_rows(x, c) for x in ((c,) if choice is None else (c, *choice))]  # (rows, S, K or 1) each
@@ -315,7 +315,7 @@ class LongRows:
 
 
 def linear_rows(scores: Interval) -> RowBounds | LongRows:
-    """The linear bounds of all components over a score box (batch, ..., K), with tables where there is room."""
+    """The linear bounds of all components over a score box (batch, ..., K), with tables if these are small enough."""
     *shape, keys = scores.lower.shape
     rows = math.prod(shape)
     step = _rows_at_once(keys, scores.lower.device)
@@ -338,7 +338,7 @@ def _rows_at_once(keys: int, device: torch.device) -> int:
 
 
 def _by_rows(x: Tensor, c: Tensor) -> Tensor:
-    """(batch, S, ..., K or 1), or 1 in place of S → (rows, S, K or 1), c being of the full shape (batch, S, ..., K)."""
+    """(batch, S, ..., K or 1), or 1 in place of S → (rows, S, K or 1); c has the full shape (batch, S, ..., K)."""
     whole = x.expand(*c.shape[:-1], x.shape[-1]).movedim(1, -2)
     return whole.reshape(-1, *whole.shape[-2:])
 
@@ -365,12 +365,12 @@ def _together(parts: list[Tensor], shape: list[int]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SoftmaxRelaxation(Relaxation):
-    """A combination of the components of each row, by their linear bounds."""
+    """A combination of the components of each row, bounded by their linear bounds."""
 
     rows: RowBounds | LongRows
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """Slopes on the scores of each row."""
+        """A step with slopes on the scores of each row."""
         a, b = below_rows(A, self.rows)
         return Step((a,), sum_to(b.unsqueeze(-1), diagonal))
 
@@ -387,13 +387,13 @@ class Softmax(MaskedSoftmax):
         return self.masked(xs[0]).softmax(-1)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Exact for every component."""
+        """The exact range of every component."""
         return probabilities(self.score_box(boxes[0]))
 
     def relax(self, context: Context) -> Relaxation:
-        """Linear bounds of the components."""
+        """The linear bounds of all components."""
         return SoftmaxRelaxation(linear_rows(self.score_box(context.boxes[0])))
 
     def carries_diagonal(self, dimension: int, shape: Shape) -> tuple[int | None, ...] | None:
-        """Every dimension but the keys."""
+        """Coefficients stay diagonal along every dimension but the keys."""
         return None if dimension == len(shape) - 1 else (dimension,)

@@ -1,15 +1,15 @@
-"""Blocks of unknowns that many intervals span (`SpannedUnknowns`): written out, and how far they reach.
+"""Reaches of blocks whose unknowns are spanned by many intervals (`SpannedUnknowns`), and such blocks written out.
 
 Invariant: with L (k, numbers) the columns of a ball and S (m, k) its span, the block moves the numbers by Lᵀ Sᵀ ξ with
-ξ in [−1, 1]^m; `reach` is Σ_p |(S L)_p|, the same as that of the intervals' own columns S L, to rounding.
+ξ in [−1, 1]^m. `reach` is Σ_p |(S L)_p|, the same as for the intervals' own columns S L, to rounding.
 
-Through affine ops a block of k columns is carried, and not one of m: only where a range is wanted S L is made, a piece
-at a time. Where an upper bound is enough, it is that of the ellipsoid around Sᵀ ξ: with u_p = |S_p|, U = Σ u_p and
-C = Σ_p S_p S_pᵀ / u_p, Σ_p |S_p·L| ≤ √(U LᵀCL) (Cauchy and Schwarz), at most some 1.25 times as much.
+Affine ops carry a block of k columns instead of m. S L is computed, piece by piece, only where an exact range is
+needed. Where an upper bound is enough, the ellipsoid around Sᵀ ξ gives one: with u_p = |S_p|, U = Σ u_p and C = Σ_p S_p
+S_pᵀ / u_p, Σ_p |S_p·L| ≤ √(U LᵀCL) (Cauchy–Schwarz), which is at most about 1.25 times the exact range.
 
-Rounding: what a sum of products loses in a coefficient of L is small beside |L|, which may be larger than what S L
-leaves of it. So the rough reach, of which rounding is a share, is at least |L| times the ranges of Sᵀ ξ over PARTS:
-sums of PARTS times fewer terms than that share allows for.
+Rounding is charged as a share of the rough reach (tolerances.OUTWARD). But a coefficient of L is rounded relative to
+|L|, while S L may be much smaller by cancellation. So the rough reach is at least |L| times the ranges of Sᵀ ξ, divided
+by PARTS. That covers sums with 1/PARTS of the terms that the share allows for.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vertex_softmax.ops.unknowns import LocalUnknowns, SpannedUnknowns, Unknowns
 
 PARTS = 8
 WIDE = 4
-"""Unknowns are spanned if each stands for at least so many intervals."""
+"""Intervals are replaced by spanned unknowns if there are at least this many of them for each unknown."""
 
 
 def spanned(radius: Tensor, weight: Tensor, slack: Tensor, origin: str) -> tuple[LocalUnknowns, Tensor]:
-    """Rows ξ·radius @ weight + ν·slack, |ξ|, |ν| ≤ 1, as a block (batch, 1, k, rows..., k).
+    """A block (batch, 1, k, rows..., k) of spanned unknowns that stands for the rows ξ·radius @ weight + ν·slack.
 
-    radius (batch, rows..., m), weight (m, k), slack (batch, rows..., k).
+    |ξ| ≤ 1 and |ν| ≤ 1; radius (batch, rows..., m), weight (m, k), slack (batch, rows..., k).
     """
     shape, k = radius.shape[1:-1], weight.shape[-1]
     if not shape:
@@ -55,7 +55,7 @@ def spanned(radius: Tensor, weight: Tensor, slack: Tensor, origin: str) -> tuple
 
 
 def written_out(unknowns: Unknowns, columns: Tensor) -> tuple[Unknowns, Tensor]:
-    """A block with a column for each interval; as it is if its unknowns are not spanned."""
+    """A block with a column for each interval; unchanged if its unknowns are not spanned."""
     if isinstance(unknowns, SpannedUnknowns):
         made = unknowns.span @ columns.flatten(3) if columns.dim() > 3 else unknowns.span @ columns.unsqueeze(-1)
         return unknowns.every, made.flatten(1, 2).unsqueeze(2).reshape(columns.shape[0], -1, 1, *columns.shape[3:])
@@ -116,7 +116,10 @@ def _sums(span: Tensor, columns: Tensor) -> Tensor:
 
 
 def rough_reach(unknowns: Unknowns, columns: Tensor) -> Tensor:
-    """At least `reach`, by the ellipsoid, and at least what rounding is a share of; a fraction of the work."""
+    """An upper bound of `reach`, from the ellipsoid, for a fraction of the work.
+
+    It is also large enough for rounding to be a share of it (see the module).
+    """
     whole = _whole(unknowns)
     if isinstance(unknowns, LocalUnknowns):
         unknowns, columns = unknowns.by_rows(columns)

@@ -1,15 +1,18 @@
-"""Products of three unknowns of the input: Σ a_k ξ_k times a quadratic form, in a basis of numbers in [−1, 1].
+"""Products of three unknowns of the input, stored in a basis of products that lie in [−1, 1].
 
-Over the cube |ξ_i| ≤ 1 let ζ_i = 2ξ_i² − 1, which lies in [−1, 1] like every ξ_i ξ_j. A quadratic form is a constant
-and coefficients (batch, n(n−1)/2 + n, *shape) of ξ_i ξ_j, i < j, and then of ζ_i. A form of third degree is a linear
-one and coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, and then of ζ_i ξ_k for all i and k (row i):
+Invariant: `tight_reach` is an upper bound of how far forms of third degree reach over the cube, rounding included.
+
+Over the cube |ξ_i| ≤ 1 let ζ_i = 2ξ_i² − 1, which lies in [−1, 1] as every ξ_i ξ_j does. A quadratic form is stored as
+a constant and the coefficients (batch, n(n−1)/2 + n, *shape) of ξ_i ξ_j, i < j, then of ζ_i. A form of third degree is
+stored as a linear form and the coefficients (batch, `size(n)`, *shape) of ξ_i ξ_j ξ_k, i < j < k, then of ζ_i ξ_k for
+all i and k (row i). Squares are replaced by
   ξ_i² ξ_k = (ξ_k + ζ_i ξ_k) / 2,
-so that half of it is linear.
+so half of such a product is linear.
 
-A form of third degree is at most Σ |coefficients|. Or, with the matrix A_km of the coefficients of ξ_k times product m
-of two (a third of that of ξ_i ξ_j ξ_k stands at each of its three places) and any weights u, v > 0, since all factors
-are in [−1, 1], at most √(Σ u Σ v) times the spectral norm of u^{−1/2} A v^{−1/2}; u and v are the sums of |A| over rows
-and over columns.
+A form of third degree is bounded by Σ |coefficients|. Another bound uses the matrix A whose entry A_km is the
+coefficient of ξ_k times product m of two unknowns; a third of the coefficient of ξ_i ξ_j ξ_k stands at each of its
+three places. Since all factors lie in [−1, 1], the form is at most √(Σ u Σ v) times the spectral norm of u^{−1/2} A
+v^{−1/2}, for any weights u, v > 0; here u and v are the sums of |A| over rows and over columns.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from vertex_softmax.ops import pairs
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Places:
-    """Of all i < j < k: the three indices, and where the pairs (j, k), (i, k) and (i, j) are among packed pairs."""
+    """For all i < j < k: the three indices, and the positions of (j, k), (i, k) and (i, j) among the packed pairs."""
 
     first: Tensor
     second: Tensor
@@ -40,19 +43,19 @@ class Cubic(NamedTuple):
     """A form of third degree."""
 
     line: Tensor
-    """what of it is linear, (batch, n, *shape)"""
+    """the linear part, (batch, n, *shape)"""
     products: Tensor
-    """(batch, size(n), *shape)"""
+    """the coefficients of products of three, (batch, size(n), *shape)"""
 
 
 def size(count: int) -> int:
-    """How many products of three of `count` unknowns are told apart."""
+    """How many different products of three of `count` unknowns there are in the basis."""
     return count * (count - 1) * (count - 2) // 6 + count * count
 
 
 @functools.lru_cache(maxsize=8)
 def places(count: int, device: torch.device) -> Places:
-    """Where the products of three different unknowns come from."""
+    """The positions of the products of three different unknowns (`Places`)."""
     every = torch.combinations(torch.arange(count, device=device), 3)
     first, second, third = every.unbind(1) if len(every) else (every.new_zeros(0),) * 3
 
@@ -63,19 +66,19 @@ def places(count: int, device: torch.device) -> Places:
 
 
 def squared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(Σ x_i ξ_i)(Σ y_i ξ_i), (batch, n, *shape) each: a constant (batch, *shape) and a quadratic form."""
+    """(Σ x_i ξ_i)(Σ y_i ξ_i), for x, y (batch, n, *shape), as a constant (batch, *shape) and a quadratic form."""
     pair, square = pairs.outer(x, y)
     return square.sum(1) / 2, torch.cat([pair, square / 2], 1)
 
 
 def quadratic(full: Tensor) -> tuple[Tensor, Tensor]:
-    """Coefficients of ξ_i ξ_j, (batch, n, n, *shape), as a constant and a quadratic form."""
+    """From coefficients of ξ_i ξ_j, (batch, n, n, *shape), a constant and a quadratic form."""
     pair, square = pairs.packed(full)
     return square.sum(1) / 2, torch.cat([pair, square / 2], 1)
 
 
 def matrix(form: Tensor, count: int) -> Tensor:
-    """The coefficients of pairs at both places of a matrix whose diagonal is 0: (batch, n, n, *shape)."""
+    """The coefficients of pairs as a symmetric matrix with diagonal 0: (batch, n, n, *shape)."""
     first, second = pairs.places(count, form.device)
     found = form.new_zeros(form.shape[0], count, count, *form.shape[2:])
     found[:, first, second] = form[:, : len(first)]
@@ -97,7 +100,7 @@ def times(a: Tensor, form: Tensor) -> Cubic:
 
 
 def packed(full: Tensor) -> Cubic:
-    """Of coefficients of ξ_k times (pairs, then ζ_i): (batch, n, n(n−1)/2 + n, *shape)."""
+    """A form of third degree from coefficients of ξ_k times (pairs, then ζ_i): (batch, n, n(n−1)/2 + n, *shape)."""
     count, wide = full.shape[1], full.shape[2]
     at, flat = places(count, full.device), full.flatten(1, 2)
     triple = flat.index_select(1, at.first * wide + at.without_first)
@@ -121,7 +124,7 @@ SQUARINGS = 3
 
 @functools.lru_cache(maxsize=8)
 def _spots(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each place of A, (n, n(n−1)/2 + n) flat, which coefficient stands there, and what share of it; 0 is none."""
+    """For each entry of A, (n, n(n−1)/2 + n) flat: which coefficient stands there, and which share of it (0: none)."""
     at, few = places(count, device), count * (count - 1) // 2
     where = torch.zeros(count, few + count, dtype=torch.int64, device=device)
     share = torch.zeros(count, few + count, dtype=torch.float64, device=device)
@@ -139,7 +142,7 @@ def _spots(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def tight_reach(columns: Tensor, count: int) -> Tensor:
-    """How far forms reach, by their sums or by spectral norms: (batch, size, 1, *shape) → (batch, *shape)."""
+    """How far forms reach, by the smaller of their two bounds: (batch, size, 1, *shape) → (batch, *shape)."""
     shape = columns.shape[3:]
     flat = columns.flatten(1, 2)
     flat = flat.flatten(2) if shape else flat.unsqueeze(-1)  # (batch, size, numbers)
@@ -171,5 +174,5 @@ def _reach(columns: Tensor, count: int) -> Tensor:
 
 
 def _inverse_roots(u: Tensor) -> Tensor:
-    """1/√u, and 0 where u = 0: those rows are 0."""
+    """1/√u, and 0 where u = 0, because those rows or columns of A are 0."""
     return torch.where(u > 0, torch.where(u > 0, u, torch.ones_like(u)).rsqrt(), torch.zeros_like(u))

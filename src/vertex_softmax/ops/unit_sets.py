@@ -35,7 +35,7 @@ class UnitSet:
 
     @property
     def cube(self) -> bool:
-        """Whether every unknown varies for itself."""
+        """Whether every unknown varies independently of the others."""
         return self.ball is UnitBall.INTERVAL
 
     @functools.cached_property

@@ -1,1 +1,1 @@
-"""Looking for inputs: attacks, which find counterexamples and say how good a bound could at best be."""
+"""Searches that answer questions: attacks, which look for counterexamples, and the cascade of attacks and bounds."""

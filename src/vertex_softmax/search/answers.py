@@ -1,4 +1,4 @@
-"""How much time a question may take, and what an answer has."""
+"""The time budget of a question, and the content of an answer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from vertex_softmax.search.replay import Counterexample
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """Seconds in all, and which shares of what is left the attacks may take; the rest is for bounds."""
+    """Seconds in all, and the shares of them that attacks may take; the rest is for bounds."""
 
     seconds: float = 100.0
     first: float = 0.02
-    """of the attack before branch and bound; a part of it comes before any bound"""
+    """the share of the attack before branch and bound; part of it comes before any bound"""
     second: float = 0.15
-    """of the attack on what bounds leave open"""
+    """the share of the second attack, on what bounds leave open"""
     after: float = 0.1
-    """when that begins: after this share was spent on branch and bound, or where that ended before"""
+    """when the second attack begins: after this share of the time of branch and bound, or when that has ended"""
     most: float = 10.0
-    """seconds of one attack, at most"""
+    """the most seconds that one attack may take"""
 
     def __post_init__(self) -> None:
         if not self.seconds > 0 or math.isinf(self.seconds):
@@ -39,35 +39,39 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What is known of a property when the time is over or the question answered."""
+    """What is known of a property when the question is answered or the time is over."""
 
     verdict: Verdict
     reason: str
-    """in words, why"""
+    """the reason, in words"""
     stage: str
     """the stage or method that decided; empty if none did"""
     counterexample: Counterexample | None
     bounds: tuple[tuple[float, ...], ...]
-    """per case and conjunction: the best lower bound of λ·C y − λ·d; excluded if it clears the guard"""
+    """by case and conjunction: the best lower bound of λ·C y − λ·d; the conjunction is excluded if it exceeds the
+    guard"""
     nearest: float
-    """the least violation an attack saw: 0 or less would be a counterexample; inf if there was none"""
+    """the least violation that an attack has observed; 0 or less would be a counterexample; inf if there was no
+    attack"""
     domains: int
     seconds: dict[str, float]
     rates: dict[str, float] = dataclasses.field(default_factory=dict)
-    """`parts_per_second` and `bounds_per_second` in the trees of branch and bound; empty if there was none. Trials of
-    splits and steps of ascents count as bounds; workers tell of parts alone"""
+    """`parts_per_second` and `bounds_per_second` of branch and bound; empty if there was none. Bounds include trials of
+    splits and steps of ascents; workers report only parts"""
     searched: tuple[CaseSearch, ...] = ()
-    """if they were asked for, the searches of branch and bound, with the leaves of their trees"""
+    """the searches of branch and bound with the leaves of their trees, if they were asked for"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CaseSearch:
-    """A search of branch and bound, the conjunctions of one case that it has excluded, and the leaves of these."""
+    """A search of branch and bound on one case, with the conjunctions that it has excluded and the leaves that prove
+    it.
+    """
 
     case: int
     excluded: Mapping[int, tuple[int, Tensor]]
-    """by objective: the conjunction that it has excluded, counted within the case, and the mix of its rows that the
-    objective is, (m,)"""
+    """by objective: the conjunction that it has excluded, counted within the case, and the weights (m,) of the mix of
+    its rows that the objective is"""
     question: Question
     rules: Rules
     record: Record

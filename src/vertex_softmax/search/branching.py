@@ -1,8 +1,8 @@
-"""Branch and bound of one case by somebody else: what the cascade asks, and what whoever works on it can make again.
+"""Branch and bound on one case by other processes: what the cascade asks of them, and how they rebuild the question.
 
-Invariant: a `BranchRequest` is determined by the network, the property, the number of the case and the options, except
-for its aim: whoever has these makes the same question and the same boxes (`question_over`, `root_boxes`), and
-`root_bounds` says whether they are the same. The aim's objectives and goals are the asker's, to the last bit.
+Invariant: except for its aim, a `BranchRequest` is determined by the network, the property, the number of the case and
+the options. Whoever has these makes the same question and the same boxes (`question_over`, `root_boxes`); `root_bounds`
+serves to check that. The objectives and goals of the aim are sent, exact to the last bit.
 """
 
 from __future__ import annotations
@@ -37,40 +37,41 @@ AFFINE = Rules(attention=RowRule.AFFINE)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BranchRequest:
-    """Branch and bound on the open conjunctions of one case."""
+    """A request for branch and bound on the open conjunctions of one case."""
 
     case: int
     """the number of the case in the property"""
     question: Question
     boxes: Boxes
-    """of `joint`, as `root_boxes` makes them"""
+    """the boxes of `joint`, as `root_boxes` makes them"""
     aim: Aim
     search: Search
-    """how far to go, with the seconds that are left for this case"""
+    """the limits of the search, with the seconds that are left for this case"""
 
 
 class Branching(Protocol):
-    """Whoever does branch and bound in place of this process."""
+    """Something that does branch and bound in place of this process."""
 
     def prepare(self, case: int) -> None:
-        """Told when the first bounds of a case have left something open: it may come to branch and bound."""
+        """Called when the first bounds of a case have left something open, so that branch and bound may follow."""
 
     def branch(self, request: BranchRequest, accept: Accept, meanwhile: Callable[[], None]) -> Outcome:
-        """Branch and bound; `accept` is asked of every input at which an objective may be no more than its goal.
+        """Run branch and bound; `accept` is called with every input at which an objective may be at most its goal.
 
-        `meanwhile` is called again and again while there is nothing to do but to wait; it returns soon.
+        `meanwhile` is called again and again while there is nothing to do but wait; it returns soon.
         """
 
 
 def question_over(graph: Graph, case: Case, options: Options, deadline: float | None = None) -> Question:
-    """The network over the box of a case, rounded outward where it must be rounded."""
+    """The question about the network over the box of a case, rounded outward where rounding is needed."""
     return Question.over(graph, region_of(graph, case), memory=options.memory, deadline=deadline)
 
 
 def moving_question(graph: Graph, case: Case, options: Options, deadline: float | None = None) -> Question:
-    """The same about the network without rows that no input of the box can move (bounds/still_rows.py).
+    """The same question about the network without rows that no input of the box can move (bounds/still_rows.py).
 
-    What holds of it holds of the network. Its nodes are its own: neither a proof nor anybody else knows them.
+    What holds of the smaller network holds of the network. But its nodes are new, so neither a certificate nor another
+    process can refer to them.
     """
     region = region_of(graph, case)
     moving = without_still_rows(graph, region, options.memory, deadline=deadline)
@@ -78,7 +79,7 @@ def moving_question(graph: Graph, case: Case, options: Options, deadline: float 
 
 
 def region_of(graph: Graph, case: Case) -> BoxRegion:
-    """The box of a case, rounded outward where it must be rounded."""
+    """The box of a case, rounded outward where rounding is needed."""
 
     def placed(x: Floats, way: float) -> Tensor:
         moved = outward(torch.from_numpy(np.ascontiguousarray(x)), graph.dtype, way)
@@ -89,20 +90,22 @@ def region_of(graph: Graph, case: Case) -> BoxRegion:
 
 @full_precision()
 def root_boxes(question: Question, options: Options) -> Boxes:
-    """The boxes that branch and bound begins with: those of `joint` under `root_options`."""
+    """The boxes with which branch and bound starts: those of `joint` under `root_options`."""
     with torch.no_grad():
         return tightened_boxes(question, root_options(options))
 
 
 @full_precision()
 def root_bounds(question: Question, boxes: Boxes, rows: Tensor) -> Tensor:
-    """Bounds (n,) of rows (n, *output shape) by one pass over the boxes of the whole set: they tell roots apart."""
+    """Bounds (n,) of rows (n, *output shape) by one pass over the boxes of the whole set, to compare roots of two
+    machines.
+    """
     with torch.no_grad():
         return lower_bound(question, boxes, Objective.dense(question.graph.output, rows.unsqueeze(0)), AFFINE)[0]
 
 
 def are_same_bounds(first: Tensor, second: Tensor) -> bool:
-    """Whether bounds (n,) of two machines are those of the same root, to the rounding of either."""
+    """Whether bounds (n,) of two machines belong to the same root, up to the rounding of either."""
     if first.shape != second.shape or not bool((first.isfinite() & second.isfinite()).all()):
         return False
     size = torch.maximum(first.abs(), second.abs()).clamp(min=1.0)

@@ -1,18 +1,15 @@
-"""Attack, crown, joint, branch and bound, within one budget of time: one answer to one property.
+"""The cascade behind `vertex verify`: attack, crown, joint, and branch and bound, within one budget of time.
 
-Invariant: `verified` is said only when for every case and every conjunction a bound excludes it over the whole box, by
-more than rounding can be worth (tolerances.PROPERTY); `falsified` only with a counterexample that a replay confirmed.
-All else is `unknown`, or `timeout` if the time was too short.
+Invariant: the answer is `verified` only if for every case and every conjunction a bound excludes it over the whole box,
+by more than rounding can have added (tolerances.PROPERTY); `falsified` only with a counterexample that a replay has
+confirmed. Every other answer is `unknown`, or `timeout` if the time was too short.
 
-What is cheap comes first: a few batches of the attack, then crown; before joint the attack goes on for half as long as
-the bounds have taken so far, and before branch and bound, or at the end, until its share is spent. So a property that
-a cheap bound decides pays for a cheap attack only, and one that stays open is attacked for the whole share.
-
-Where crown has boxes several times sooner than joint, a tree over these is tried at once, as long as it promises to
-end. For a single conjunction that it leaves open joint does not run: its boxes are made over what is left of the set.
-
-A stage that may need more memory than `Options.memory` allows is left out before it begins, and a stage whose memory is
-exhausted ends; the others still run, and what one of them decides counts. Where crown is left out, ibp is in its place.
+What is cheap comes first: a few batches of the attack, then crown. Before joint the attack continues for half as long
+as the bounds have taken so far; before branch and bound, or at the end, until its share is spent. So only a property
+that stays open pays for the whole attack. If crown has boxes several times sooner than joint, a tree over these is
+tried at once, as long as it promises to end. If it leaves a single conjunction open, joint does not run: its boxes are
+made over what is left of the set. A stage that may need more memory than `Options.memory` allows is left out, and a
+stage that runs out of memory ends; the other stages still count. If crown is left out, ibp takes its place.
 """
 
 from __future__ import annotations
@@ -64,15 +61,15 @@ from vertex_softmax.search.visits import Confirm
 from vertex_softmax.specs.property import Case, Property
 
 FIRST_BATCHES = 24
-"""The batches of the attack before the first bound: the centres, and short descents and samples in turn."""
+"""The batches of the attack before the first bound: the centres, then short descents and samples in turn."""
 ATTACK_SHARE = 0.5
-"""The attack goes on between two bounds until it has taken this share of the time that the bounds have taken."""
+"""Between two bounds the attack continues until it has taken this share of the bounds' time."""
 PIECE = 0.1
-"""Seconds of a piece of the second attack while others do branch and bound."""
+"""The seconds of a piece of the second attack while other processes do branch and bound."""
 
 
 Report = Callable[[str, str], None]
-"""A stage, and what is to be said of it."""
+"""Called with the name of a stage and a message about it."""
 
 
 @full_precision()
@@ -89,11 +86,10 @@ def verify(
     branching: Branching | None = None,
     recorded: bool = False,
 ) -> Answer:
-    """Does the property hold of a network? `confirm` replays candidates, on the original model.
+    """Answer whether the property holds of a network; `confirm` replays candidates on the original model.
 
-    method: how far the cascade goes; one of CASCADE, or a method of METHODS, which is then the only one beside the
-    attack. branching: who does branch and bound; None: this process. recorded: whether the answer has the searches of
-    branch and bound with it.
+    method: how far the cascade goes, one of CASCADE; or one of METHODS, which then runs alone after the attack.
+    branching: what does branch and bound; None: this process. recorded: whether the answer contains its searches.
     """
     if method not in CASCADE and method not in METHODS:
         known = ", ".join(dict.fromkeys((*CASCADE, *METHODS)))
@@ -106,7 +102,7 @@ def verify(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Task:
-    """What is asked, and how."""
+    """The arguments of `verify`."""
 
     graph: Graph
     prop: Property
@@ -120,7 +116,7 @@ class _Task:
 
 
 class _Found(Exception):  # noqa: N818
-    """A counterexample turned up on the way."""
+    """Raised when a counterexample is found."""
 
     def __init__(self, counterexample: Counterexample, stage: str) -> None:
         super().__init__(stage)
@@ -141,19 +137,19 @@ class _Cascade:
         self.seconds: dict[str, float] = {}
         self.nearest = math.inf
         self.trees: list[Outcome] = []
-        """of branch and bound, one after the other"""
+        """the outcomes of branch and bound, one after the other"""
         self.problem = ""
         self.short: dict[str, str] = {}
-        """by stage: why there was not enough memory for it"""
+        """by stage, why there was not enough memory for it"""
         self.searched: list[CaseSearch] = []
         self.attack: PausedSearch | None = None
         self.attack_left = min(budget.first * budget.seconds, budget.most)
-        """seconds that the first attack, which is made in pieces, may still take"""
+        """seconds that the first attack, made in pieces, may still take"""
         self.bounding = 0.0
         """seconds spent on crown and joint so far"""
 
     def run(self) -> Answer:
-        """All stages, until one decides."""
+        """Run the stages until one of them decides."""
         stage = ""
         try:
             self._begin_attack()
@@ -171,7 +167,7 @@ class _Cascade:
         return self._answer(Verdict.TIMEOUT if late else Verdict.UNKNOWN, self._left(), "")
 
     def _left(self) -> str:
-        """What is open, in words."""
+        """What is still open, in words."""
         open_ = self._open()
         worst = min((target.best for target in open_), default=math.nan)
         said = f"{len(open_)} of {len(self.targets)} conjunctions are open, the worst bound is {worst:.6g}"
@@ -211,7 +207,7 @@ class _Cascade:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - begin
 
     def _begin_attack(self) -> None:
-        """The first batches of the attack on all cases, or all of it if there are no bounds; raises _Found."""
+        """Run the first batches of the attack on all cases, or all of it if there are no bounds; raises _Found."""
         self._left_seconds()
         begin = time.perf_counter()
         batches = itertools.count(1)
@@ -226,7 +222,7 @@ class _Cascade:
 
     @contextlib.contextmanager
     def _memory_of(self, stage: str) -> Iterator[None]:
-        """Note that there was not enough memory for a stage, if that is so, and go on behind it."""
+        """If a stage runs out of memory, note that, and go on with the next one."""
         try:
             yield
         except (MemoryError, RuntimeError) as error:
@@ -241,7 +237,7 @@ class _Cascade:
             self.say(stage, text)
 
     def _continue_attack(self, seconds: float) -> None:
-        """Go on with the attack for some seconds, if its share allows it; raises _Found."""
+        """Continue the attack for some seconds, as far as its share allows; raises _Found."""
         seconds = min(seconds, self.attack_left, self._left_seconds())
         if self.attack is None or seconds <= 0:
             return
@@ -250,14 +246,14 @@ class _Cascade:
             self._attacked(Stage.ATTACK, begin, self.attack.resume(begin + seconds))
 
     def _attack_again(self, attack: SecondAttack, *, last: bool = False) -> None:
-        """Another attack, on a case that bounds left open, as far as it is due; raises _Found."""
+        """Run the second attack, on a case that bounds left open, as far as it is due; raises _Found."""
         begin, seconds = time.perf_counter(), attack.due(last=last)
         if seconds > 0:
             with self._memory_of(AGAIN):
                 self._attacked(AGAIN, begin, attack.resume(min(seconds, self._left_seconds())))
 
     def _attack_inside(self, targets: Sequence[tuple[int, int]], points: Tensor, until: float) -> None:
-        """Descents from points (n, *input shape) to a target each, by the case and the conjunction; raises _Found."""
+        """Descend from points (n, *input shape), each for its target (case, conjunction); raises _Found."""
         if self.attack is None:
             return
         begin, starts = time.perf_counter(), points.flatten(1)
@@ -265,7 +261,7 @@ class _Cascade:
         self._attacked(INSIDE, begin, self.attack.descend({t: starts[rows] for t, rows in which.items()}, until))
 
     def _attacked(self, stage: str, begin: float, found: Found) -> None:
-        """Note what an attack since `begin` has found; raises _Found if it is a counterexample."""
+        """Take in what an attack since `begin` has found; raises _Found if that is a counterexample."""
         self._timed(stage, begin)
         if stage == Stage.ATTACK:
             self.attack_left -= time.perf_counter() - begin
@@ -275,16 +271,16 @@ class _Cascade:
             raise _Found(found.counterexample, stage)
 
     def _case(self, i: int) -> str:
-        """Exclude the conjunctions of one case; the stage that excluded the last of them, if one did."""
+        """Exclude the conjunctions of one case; returns the stage that excluded the last of them, or ""."""
         case, waiting = self.prop.cases[i], len(self.prop.cases) - i
-        if any(len(target.d) == 0 for target in self._open(i)):  # true of every output: any input of the box will do
+        if any(len(target.d) == 0 for target in self._open(i)):  # it holds for every output, so every input violates
             return ""
         if self.task.method == Stage.ATTACK or not self._open(i):
             return ""
         until = time.perf_counter() + self._left_seconds() / waiting
         question = self._question(case)
         bound: Bound | None = None
-        rough = False  # whether branch and bound has boxes of `crown`, and makes those of `joint` over what is left
+        rough = False  # whether joint is skipped, and made over what is left of the set
         stages = self._stages(question)
         for stage in stages:
             if rough and stage == Stage.JOINT:
@@ -301,10 +297,10 @@ class _Cascade:
                         begin += self._to_third_order(question, i, until)
                         self._branch(question, bound, i, until, rough=rough)
                 else:
-                    bound = None  # if memory is exhausted there is none, and branch and bound has no root
+                    bound = None  # stays None if memory runs out; then branch and bound has no root
                     bound = self._bound(question, i, Method(stage))
                     self.bounding += time.perf_counter() - begin
-            if bound is None:  # what the question keeps for later stages is of no use then
+            if bound is None:  # then drop what the question has cached
                 question = self._question(case)
             self._timed(stage, begin)
             open_ = self._open(i)
@@ -320,18 +316,18 @@ class _Cascade:
                 count = len(self._open(i))
                 if count == 0:
                     return Stage.BAB
-                rough = count == 1  # the boxes of several are better made once, over the whole set
+                rough = count == 1  # for several, joint's boxes are better made once, over the whole set
         return ""
 
     def _question(self, case: Case) -> Question:
-        """The question of a case; rows that cannot move are left out of it, but not for a proof or for workers."""
+        """The question of a case; without rows that cannot move, unless a proof or workers need the whole graph."""
         if not self.task.recorded and self.task.branching is None:
             with self._memory_of(STILL_ROWS):
                 return moving_question(self.graph, case, self.options, self.deadline)
         return question_over(self.graph, case, self.options, self.deadline)
 
     def _stages(self, question: Question) -> tuple[str, ...]:
-        """The stages after the attack that fit: of the cascade as far as the method says, or the one method alone."""
+        """The stages after the attack that fit into the memory: those up to the method, or the one method alone."""
         method = self.task.method
         wanted = CASCADE[1 : CASCADE.index(Stage(method)) + 1] if method in CASCADE else (method,)
         found, refused = fitting_stages(question, wanted, self.options, cheapest=method in CASCADE)
@@ -343,9 +339,10 @@ class _Cascade:
         return dataclasses.replace(self.prop, cases=(self.prop.cases[i],))
 
     def _bound(self, question: Question, i: int, method: Method) -> Bound:
-        """Bounds of every row of the case's open conjunctions by one method.
+        """Bound every row of the case's open conjunctions by one method.
 
-        On the way to branch and bound `joint` runs under `root_options`: its boxes are the root of branch and bound.
+        On the way to branch and bound, `joint` runs under `root_options`, because its boxes are the root of branch and
+        bound.
         """
         open_, options = self._open(i), self.options
         if method is Method.JOINT and self.task.method == Stage.BAB:
@@ -358,7 +355,7 @@ class _Cascade:
             self.problem = f"{problems[0].text} at {problems[0].node.name!r}; a smaller set may help"
             return bound
         counts = [len(target.d) for target in open_]
-        sizes = terms(question, bound.boxes, objective, AFFINE)[0].split(counts)  # of all targets at once
+        sizes = terms(question, bound.boxes, objective, AFFINE)[0].split(counts)  # for all targets in one pass
         for target, size, rows in zip(open_, sizes, bound.lower[0].split(counts), strict=True):
             target.require(guard(size + target.d.abs()))
             target.learn(rows)
@@ -370,9 +367,9 @@ class _Cascade:
         return Objective.dense(question.graph.output, torch.cat([target.C for target in targets]).unsqueeze(0))
 
     def _to_third_order(self, question: Question, i: int, until: float) -> float:
-        """Zonotopes to third order for what is open, as `certify` makes them before any split; the seconds they take.
+        """Bound what is open by zonotopes to third order, as `certify` does before any split; returns the seconds.
 
-        The second attack keeps its share. What they do not close has the same tree as without them.
+        The second attack keeps its share of the time. The tree of what they leave open is the same as without them.
         """
         begin, open_, task = time.perf_counter(), self._open(i), self.task
         seconds = (1 - self.budget.second) * max(0.0, min(until, self.deadline) - begin)
@@ -393,9 +390,9 @@ class _Cascade:
         return time.perf_counter() - begin
 
     def _may_branch_early(self, question: Question) -> bool:
-        """Whether a tree over the boxes of `crown` is tried before `joint`, which would take longer than a small one.
+        """Whether to try a tree over the boxes of `crown` before `joint`, which would take longer than a small tree.
 
-        Not where others do branch and bound: they have the boxes of `joint`.
+        Not if other processes do branch and bound, because they start with the boxes of `joint`.
         """
         task = self.task
         alone = task.method == Stage.BAB and task.branching is None
@@ -411,13 +408,13 @@ class _Cascade:
             self._branch(question, bound, i, end, early=True)
         self._timed(Stage.BAB, begin)
 
-    # Six: of what, from where, until when, and which search over the boxes of `crown` it is, if any.
+    # Six parameters: what is bounded, the root, the deadline, and the kind of search.
     def _branch(
         self, question: Question, bound: Bound, i: int, until: float, *, early: bool = False, rough: bool = False
     ) -> None:
         """Branch and bound on the best row of every open conjunction.
 
-        early: only as long as it promises to end. rough: the bound has the boxes of `crown`.
+        early: only as long as it promises to end. rough: `bound` has the boxes of `crown`.
         """
         open_ = self._open(i)
         if not open_:
@@ -426,7 +423,7 @@ class _Cascade:
         C = torch.stack([target.C[row] for target, row in zip(open_, rows, strict=True)])
         d = torch.stack([target.d[row] for target, row in zip(open_, rows, strict=True)])
         guards = d.new_tensor([target.guard for target in open_])
-        # a bound that another tree has reached would hide from this one what its splits gain
+        # not the bounds of an earlier tree, which would hide what splits gain in this one
         known = d + d.new_tensor([float(target.rows[row]) for target, row in zip(open_, rows, strict=True)])
         seconds = max(0.0, min(until, self.deadline) - time.perf_counter())
 
@@ -468,7 +465,7 @@ class _Cascade:
             record.forget(k for k in range(len(open_)) if k not in closed)
             if closed:
                 self.searched.append(CaseSearch(i, closed, question, rules_of(self.options), record))
-        if early:  # what it leaves open is taken up again
+        if early:  # a later search takes up what is open
             return
         if outcome.stopped not in (Stop.DONE, Stop.SECONDS):
             self.problem = f"branch and bound ended: {outcome.stopped}"
@@ -476,7 +473,9 @@ class _Cascade:
             self._attack_again(again, last=True)
 
     def _in_pieces(self, share: float, i: int, again: list[float]) -> Callable[[], None]:
-        """The second attack on a case in pieces: none before the time that `again` has, which is cleared then."""
+        """A function that runs one piece of the second attack, but none before the time in `again`, which is then
+        cleared.
+        """
         attack: list[PausedSearch] = []
         end = math.inf
 

@@ -1,15 +1,17 @@
-"""Branching on choices of words: decide margins over all combinations, by bounds on parts and evaluation of the last.
+"""Branching on choices of words: decide objectives over all combinations, by bounds on parts and by evaluation.
 
-Invariant: the parts that are open, those that are closed and the combinations that were evaluated cover the set. A part
-is closed only if the bounds of all its objectives exceed what rounding can have added. So if none is open and no
-combination was found at which an objective is not positive, all objectives are positive over the whole set.
+Invariant: the open parts, the closed parts and the combinations that were evaluated cover the set. A part is closed
+only if the bounds of all its objectives exceed what rounding can have added. So if no part is open, and no combination
+was found at which an objective is not positive, all objectives are positive over the whole set.
 
-A part allows some of the choices of each word. It is bounded by boxes (by intervals, which know the choices of the
-first layer exactly; by zonotopes where there are norms) and one backward pass over them under the affine vertex rule.
-After some parts boxes by passes are tried on the whole set: dearer, and tighter in most networks. Which of the two goes
-on is a matter of time alone. The linear bound of a part says which word matters most, and which combination is most
-likely to be a counterexample. That word's list is cut in two, between the choices that lower the bound and those that
-do not. A part with few combinations is evaluated, all of it.
+A part allows some of the choices of each word. It is bounded by boxes and one backward pass over them under the affine
+vertex rule. The boxes come from intervals, which know the choices of the first layer exactly, and from zonotopes if
+there are norms. After some parts, boxes by passes are tried on the whole set: they take longer, and are tighter in most
+networks. Which kind is used from then on is a matter of time alone.
+
+The linear bound of a part shows which word matters most, and which combination is the likeliest counterexample. The
+list of that word is cut in two, between choices that lower the bound and those that do not. All combinations of a part
+with few of them are evaluated.
 """
 
 from __future__ import annotations
@@ -43,23 +45,23 @@ from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.choice_region import ChoiceRegion
 
 FEW = 32
-"""Parts with at most so many combinations are evaluated: a bound costs about as much."""
+"""Parts with at most this many combinations are evaluated, which costs about as much as a bound."""
 WIDTH = 32
-"""How many parts are split together."""
+"""How many parts are split in one batch."""
 EVALUATED = 512
-"""How many combinations go through the network at once."""
+"""How many combinations go through the network in one batch."""
 STARTS, STEPS = 8, 8
-"""Of the attack: from how many combinations it starts, and how many times it follows the gradient."""
+"""From how many combinations the attack starts, and how many times it follows the gradient."""
 PATIENCE = 64
-"""After so many parts boxes by passes are tried."""
+"""After this many parts, boxes by passes are tried."""
 SHARE = 0.2
-"""Of the time that is left, for that."""
+"""The share of the remaining time that this trial may take."""
 OPTIONS = Options()
 ROUNDS = 6
-"""At most how many times the attack then changes the best single word."""
+"""How many times the attack then changes the best single word, at most."""
 
 Accept = Callable[[Tensor], bool]
-"""Whether a combination (*input shape), at which an objective is not positive, is a counterexample beyond doubt."""
+"""Whether a combination (*input shape) at which an objective is not positive is a counterexample beyond doubt."""
 
 
 class Ending(StrEnum):
@@ -72,15 +74,15 @@ class Ending(StrEnum):
     SECONDS = "seconds"
     DOMAINS = "domains"
     DOUBT = "doubt"
-    """combinations are left whose margins are too near to 0, or not finite"""
+    """combinations are left whose margins are too close to 0, or not finite"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Decision:
-    """What is known when the search ends."""
+    """The result of the search."""
 
     lower: Tensor
-    """(S,): no combination has less, less what rounding can have added; −inf where nothing is known"""
+    """(S,): lower bounds over all combinations, less what rounding can have added; −inf where none is known"""
     stopped: Ending
     parts: int
     """how many parts were bounded"""
@@ -92,23 +94,24 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Part:
-    """Some combinations, and what is known of them."""
+    """A part: a set of combinations, with bounds of the objectives there."""
 
     allowed: Tensor
     """(groups, choices), bool"""
     lower: Tensor
     """(S,): bounds of the objectives, less what rounding can have added"""
     doubt: Tensor
-    """(S,): how far from 0 an evaluated margin has to be; inf: nothing may be concluded from evaluations"""
+    """(S,): how far above 0 an evaluated objective has to be; inf: evaluations allow no conclusion"""
     slopes: Tensor
-    """(groups, choices): the linear bound of the worst objective by word, inf where a choice is not allowed"""
+    """(groups, choices): what each choice contributes to the worst objective's linear bound, inf where it is not
+    allowed"""
 
     @property
     def combinations(self) -> int:
         return math.prod(self.allowed.sum(-1).tolist())
 
     def split(self) -> list[Tensor]:
-        """Two sets of allowed choices that together are this one's: the list of the word that matters most is cut."""
+        """The allowed choices of the two halves of this part: the list of the word that matters most is cut in two."""
         spread = self.slopes.masked_fill(~self.allowed, -torch.inf).amax(-1) - self.slopes.amin(-1)
         spread = spread.nan_to_num(nan=0.0).masked_fill(self.allowed.sum(-1) < 2, -1.0)
         word = int(spread.argmax())
@@ -127,12 +130,12 @@ class _Part:
 def decide(
     graph: Graph, region: ChoiceRegion, objectives: Tensor, search: Search, accept: Accept | None = None
 ) -> Decision:
-    """Is every objective (S, *output shape) positive at all combinations of a region with one input?"""
+    """Decide whether every objective (S, *output shape) is positive at all combinations of a region with one input."""
     return _WordTree(graph, region, objectives, search, accept or (lambda _: True)).grow()
 
 
 class _WordTree:
-    """The search under way."""
+    """The state of the search."""
 
     def __init__(self, graph: Graph, region: ChoiceRegion, objectives: Tensor, search: Search, accept: Accept) -> None:
         deadline = None if search.seconds is None else time.perf_counter() + search.seconds
@@ -143,19 +146,19 @@ class _WordTree:
         self.open: list[tuple[float, int, _Part]] = []
         self.closed = torch.full((len(objectives),), torch.inf, dtype=objectives.dtype, device=objectives.device)
         self.left: list[Tensor] = []
-        """bounds of what cannot be decided"""
+        """the bounds of single combinations that could not be decided"""
         self.parts = self.evaluated = 0
         self.witness: Tensor | None = None
         self.count = itertools.count()
         self.least = math.inf
-        """the least margin that was evaluated"""
+        """the least objective that was evaluated"""
         self.tried = False
         """whether boxes by passes were tried"""
         self.passes = False
         """whether parts are bounded over boxes by passes"""
 
     def grow(self) -> Decision:
-        """Attack, then split, worst first, until nothing is open or a limit is reached."""
+        """Attack, then split the worst parts until none is open or a limit is reached."""
         stopped: Ending | None = None
         try:
             self._attack()
@@ -182,7 +185,7 @@ class _WordTree:
         return Decision(lower, stopped, self.parts, self.evaluated, self.witness)
 
     def _advance(self) -> None:
-        """Split the worst parts; bound or evaluate what they are split into."""
+        """Split the worst parts, and bound or evaluate their halves."""
         taken = [heapq.heappop(self.open) for _ in range(min(self.search.width or WIDTH, len(self.open)))]
         try:
             few: list[tuple[_Part, Tensor]] = []
@@ -205,7 +208,7 @@ class _WordTree:
     # Bounds ----------------------------------------------------------------------------------------------------------
 
     def _bound(self, allowed: list[Tensor], parents: list[_Part] | None = None) -> None:
-        """Bound parts together: those that are not closed are open."""
+        """Bound parts in batches; those that are not closed become open."""
         width = 2 * (self.search.width or WIDTH)
         for begin in range(0, len(allowed), width):
             some = allowed[begin : begin + width]
@@ -221,9 +224,9 @@ class _WordTree:
         self._store(allowed, sure, doubt, by_word.gather(1, worst).squeeze(1))
 
     def _bounds(self, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Bounds of parts (parts, groups, choices), less what rounding can have added; that; and slopes by word.
+        """Bounds of parts (parts, groups, choices) less what rounding can have added; that allowance; slopes by word.
 
-        (parts, S) each, and (parts, S, groups, choices).
+        The first two are (parts, S), the slopes (parts, S, groups, choices).
         """
         count = len(allowed)
         question = self.question.about(self.region.restricted(allowed))
@@ -244,10 +247,10 @@ class _WordTree:
         return sure, doubt, region.by_choice(slopes)
 
     def _try_passes(self) -> None:
-        """Bound the whole set over boxes by passes, within a share of the time; they go on if that seems quicker.
+        """Bound the whole set over boxes by passes, within a share of the time, and decide which kind of boxes to use.
 
-        That is if their time times the third power of the gap between the bound and the least margin that was evaluated
-        is less: a guess, from small networks.
+        That is the kind whose time is less, multiplied by the third power of the gap between the bound and the least
+        evaluated objective: a guess from small networks.
         """
         self.tried = True
         clock, allowed = self.question.clock, self.region.allowed
@@ -275,7 +278,7 @@ class _WordTree:
         return with_underflow(question, all_boxes(question, learnt=learnt))
 
     def _store(self, allowed: Tensor, sure: Tensor, doubt: Tensor, slopes: Tensor) -> None:
-        """Put parts where they belong, and try the combination at which the linear bound of each open one is least."""
+        """Close parts or open them; evaluate the combination at which the linear bound of each open part is least."""
         closed = (sure > 0).all(1)
         if bool(closed.any()):
             self.closed = torch.minimum(self.closed, sure[closed].amin(0))
@@ -293,7 +296,7 @@ class _WordTree:
     # Combinations ----------------------------------------------------------------------------------------------------
 
     def _evaluate(self, which: Tensor) -> Tensor:
-        """The objectives (n, S) at combinations of choices (n, groups); one that is below 0 may end the search."""
+        """The objectives (n, S) at combinations of choices (n, groups); a negative one may end the search."""
         found = []
         for some in which.split(EVALUATED):
             self.question.clock.check()
@@ -313,7 +316,7 @@ class _WordTree:
         return self.graph.evaluate(points).flatten(1) @ self.objectives.flatten(1).mT
 
     def _evaluate_parts(self, parts: list[tuple[_Part, Tensor]]) -> None:
-        """Evaluate every combination of small parts; what is too near to 0 is bounded alone."""
+        """Evaluate every combination of small parts; those too close to 0 are bounded as parts of their own."""
         if not parts:
             return
         which, doubts = [], []
@@ -339,7 +342,7 @@ class _WordTree:
     # Attack ----------------------------------------------------------------------------------------------------------
 
     def _attack(self) -> None:
-        """From some combinations along the gradient, then word by word from the best of them."""
+        """Attack: follow the gradient from some combinations, then change the best one word by word."""
         allowed = self.region.allowed[0]
         if not allowed.shape[0]:
             return
@@ -373,7 +376,7 @@ class _WordTree:
             best = near[int(margins.argmin()) - 1]
 
     def _neighbours(self, which: Tensor) -> Tensor:
-        """All combinations that differ from one (groups) in one word, (n, groups)."""
+        """All combinations that differ from one (groups,) in a single word, (n, groups)."""
         other = self.region.allowed[0].clone()
         other.scatter_(1, which.unsqueeze(1), False)
         word, choice = other.nonzero().unbind(1)

@@ -1,6 +1,6 @@
-"""How far above its limit a bound of a conjunction's rows has to be, and mixes of the rows with what they pay.
+"""How far above its limit the bound of a conjunction's rows has to be, for single rows and for mixes of rows.
 
-Invariant: a guard is more than rounding can have added to a bound of the rows, or of the mix, that it is of.
+Invariant: a guard is more than rounding can have added to the bound of the rows, or of the mix, that it belongs to.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from vertex_softmax.search.mixing import mix
 from vertex_softmax.search.targets import Target
 
 ROWS = 1000
-"""The share of PROPERTY pays for mixes of this many rows of a conjunction; of more, as much more."""
+"""The share PROPERTY allows for mixes of this many rows of a conjunction; with more rows it is increased in
+proportion."""
 
 
 def guard(sizes: Tensor) -> float:
-    """How far above its limit a bound of a target's rows has to be, whose terms have these sizes, (m,).
+    """How far above its limit the bound of a target's rows has to be, given the sizes of their terms (m,).
 
-    PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back, pays for what a pass rounds, and for
-    what was rounded before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by
-    2^-53·Σ |C_k|·|y_k|, a ten-thousandth of PROPERTY's share; limits are rounded up and need nothing
-    (`Inequality.scaled`). A mix λ·C, λ·d of m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|), which
-    may be far more than its own terms where the rows cancel: whoever mixes pays PROPERTY of the rows' terms, mixed
+    A share PROPERTY of the terms of a row, Σ |C_k|·|y_k| + |d| and those further back in the pass, covers the rounding
+    of the pass, and the rounding before it: a coefficient is off by 2^-53 of itself (2^-24 in float32), so C y by
+    2^-53·Σ |C_k|·|y_k|, a ten-thousandth of that share; limits are rounded up, and need nothing (`Inequality.scaled`).
+    A mix λ·C, λ·d of m rows is off by (m + 1)·2^-53·Σ λ_i·(Σ_k |C_ik|·|y_k| + |d_i|). If the rows cancel, that may be
+    far more than a share of the mix's own terms; so the guard of a mix is a share of the rows' terms, mixed
     (`bound_mixes`).
     """
     largest = float(sizes.max())
@@ -40,12 +41,12 @@ def guard(sizes: Tensor) -> float:
 
 
 def row_terms(question: Question, boxes: Boxes, target: Target) -> Tensor:
-    """The sum of the absolute values of all terms of a pass, for each row of a target with its limit: (m,)."""
+    """For each row of a target, the sum of the absolute values of all terms of a pass, and of its limit: (m,)."""
     return terms(question, boxes, _objective(question, target), AFFINE)[0] + target.d.abs()
 
 
 def bound_mixes(question: Question, boxes: Boxes, targets: Iterable[Target]) -> None:
-    """For conjunctions of several rows, the mix that promises most becomes a row of its own."""
+    """Add to every target with several rows the mix of them that promises most, as a row of its own, and bound it."""
     for target in targets:
         if len(target.d) > 1:
             weights = mix(question, boxes, target.C, target.d)

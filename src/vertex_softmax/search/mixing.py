@@ -1,6 +1,7 @@
 """The mix of a conjunction's rows that promises most: λ ≥ 0 with the largest bound of λ·C y − λ·d.
 
-Any λ ≥ 0 is sound: where λ·C y > λ·d, not all of the rows C y ≤ d hold. Which is taken decides only how much is shown.
+Invariant: any λ ≥ 0 is sound: where λ·C y > λ·d, not all of the rows C y ≤ d can hold. The choice of λ only decides how
+much is proved.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.search.branching import AFFINE
 
 MIXING = 40
-"""Steps that look for the mix of a conjunction's rows."""
+"""How many steps of ascent are made to find the mix of a conjunction's rows."""
 
 
 def mix(question: Question, boxes: Boxes, C: Tensor, d: Tensor) -> Tensor:
-    """Weights λ ≥ 0 of rows C (m, *output shape) with limits d (m,), by ascent on the bound of λ·C y − λ·d.
+    """Weights λ ≥ 0 for rows C (m, *output shape) with limits d (m,), found by ascent on the bound of λ·C y − λ·d.
 
-    Σ λ = 1 over normed rows.
+    Σ λ = 1 after the rows are scaled to the norm 1.
     """
     sizes = C.abs().flatten(1).sum(-1)
     sizes = torch.where(sizes > 0, sizes, torch.ones_like(sizes))

@@ -1,6 +1,6 @@
-"""Which stages of the cascade fit into the memory, before any of them begins.
+"""Which stages of the cascade fit into the memory, decided before any of them begins.
 
-Invariant: a stage that is left out has a sentence that says what it may need. What is left is in its order.
+Invariant: every stage that is left out has a sentence that says what it may need. The other stages keep their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vertex_softmax.methods.sizing import refusal
 
 
 class Stage(StrEnum):
-    """The stages in their order: `verify` goes as far as it is told."""
+    """The stages in their order; `verify` goes as far as the method says."""
 
     ATTACK = "attack"
     CROWN = "crown"
@@ -26,22 +26,23 @@ class Stage(StrEnum):
 
 CASCADE = tuple(Stage)
 AGAIN = "attack again"
-"""The name under which the time of the second attack is reported."""
+"""The name of the stage to which the time of the second attack is added."""
 INSIDE = "attack inside"
-"""The name under which the time of descents from parts of branch and bound is reported."""
+"""The name of the stage to which the time of descents from parts of branch and bound is added."""
 THIRD_ORDER = "third order"
-"""The name under which the time of zonotopes to third order is reported: they are a part of `bab`, before its tree."""
+"""The name of the stage to which the time of zonotopes to third order is added; they belong to `bab`, before its
+tree."""
 STILL_ROWS = "still rows"
-"""What is said to have ended where there is no memory to find rows that cannot move: all are bounded then."""
+"""The name of the search for rows that cannot move, in messages: if memory runs out there, all rows are bounded."""
 
 
 def fitting_stages(
     question: Question, wanted: Sequence[str], options: Options, *, cheapest: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The stages, each named as its method, that fit; and by name of the others why they do not.
+    """The stages that fit, each named as its method, and by name of every other stage the reason why it does not.
 
-    Branch and bound is left out where joint is, with whose boxes it begins. `cheapest`: ibp takes the place of crown if
-    that is left out.
+    Branch and bound is left out if joint is, because it starts with joint's boxes. `cheapest`: if crown is left out,
+    ibp takes its place.
     """
     reasons = {stage: refusal(question, Method(stage), options) for stage in wanted}
     refused = {stage: text for stage, text in reasons.items() if text}
@@ -54,10 +55,10 @@ def fitting_stages(
 
 
 def third_order_refusal(question: Question, seconds: float, *, proved: bool, shared: bool) -> str:
-    """Why branch and bound begins without zonotopes to third order, where these are meant; empty if it does not.
+    """Why branch and bound starts without zonotopes to third order where these would be made; empty if it does not.
 
-    proved: a certificate is wanted, and they have none. shared: the tree is others', who have its objectives in their
-    journals: these must not depend on what ended in time.
+    proved: a certificate is wanted, which cannot contain them. shared: other processes grow the tree, and have its
+    objectives in their journals; these must not depend on what ended in time.
     """
     if proved:
         return "zonotopes to third order are left out, as they have no certificate"

@@ -1,4 +1,7 @@
-"""The affine vertex rule (docs/method.md, section 7): the exact minorant for given slopes, which are free."""
+"""The affine vertex rule (docs/method.md, section 7): the exact minorant for given slopes, which are free parameters.
+
+Invariant: for all scores and values in their boxes, Σ_j p_j w_j ≥ a·s + m·w + B, for any values of the parameters.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ from vertex_softmax.ops.tensors import sum_to
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AffineRow(Relaxation):
-    """Σ_j p_j w_j ≥ a·s + m·w + B, with a the row's gradient at the centre unless the parameters say otherwise."""
+    """Σ_j p_j w_j ≥ a·s + m·w + B; by default a is the gradient of the row at the centre of its score box."""
 
     scores: Scores
     values: Values
     minorant: Minorant
     coupled: bool
-    """whether a share λ of each row may be left to the exact score-box optimum"""
+    """whether a share λ of each row may be bounded by the exact score-box optimum instead"""
     parallel: bool
-    """one linear function for both sides, with its error"""
+    """whether to return one linear function for both sides, with its error"""
 
     ranges: ClassVar[Mapping[str, Range]] = {
         "place": Range(rate=0.5),
@@ -36,7 +39,7 @@ class AffineRow(Relaxation):
     }
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """A is η: one functional of the values for each row and key."""
+        """A step for the coefficients A = η, which make one functional of the values for each row and key."""
         w = self.values.functionals(A, diagonal)
         a, m, b = self.minorant.bound(w)
         if self.minorant.weight is not None:
@@ -48,9 +51,9 @@ class AffineRow(Relaxation):
         return row_step(A, a, m, self.scores.marked(b), diagonal)
 
     def _coupled(self, a: Tensor, m: Tensor, b: Tensor, w: Interval, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(1 − λ) of the row by the affine vertex rule, λ by the exact optimum with the values coupled.
+        """Bound a share 1 − λ of the row by the affine vertex rule, and λ by the exact optimum with the values coupled.
 
-        p·w ≥ softmax_box_min(w^L) + p^L·(w − w^L) (docs/method.md, section 6).
+        The latter is p·w ≥ softmax_box_min(w^L) + p^L·(w − w^L) (docs/method.md, section 6).
         """
         least = self.minorant.log_low.exp()
         exact = self.scores.exact_minimum(w.lower) - (least * w.lower).sum(-1)
@@ -70,7 +73,7 @@ class AffineRow(Relaxation):
         return {**values, "weight": zero[..., :1]} if self.coupled else values
 
     def with_parameters(self, values: Mapping[str, Tensor]) -> AffineRow:
-        """The rule with other values."""
+        """The same rule with other values of its parameters."""
         changed = dataclasses.replace(
             self.minorant,
             place=values["place"],
@@ -81,6 +84,6 @@ class AffineRow(Relaxation):
         return dataclasses.replace(self, minorant=changed)
 
     def chosen_values(self, A: Tensor) -> dict[str, Tensor]:
-        """a, m and μ."""
+        """The values of a, m and μ for the objectives A."""
         a, m, mu = self.minorant.chosen(self.values.functionals(A))
         return {"a": a, "m": m.expand_as(a), "mu": mu.expand(*a.shape[:-1], self.minorant.pieces.lower.shape[-2])}

@@ -1,22 +1,23 @@
-"""The ball rule: rows whose scores and values are affine in an input that lies in one ball; no two keys share inputs.
+"""The ball rule: rows whose scores and values are affine in an input that lies in one ball, without a box in between.
 
-The first attention of a class token is such a row: its query is fixed, and each key and value depends on its own patch.
-A box lets every key go to its end at once; a ball has one radius for all of them.
+Invariant: the bound holds for every z of the unit ball, to rounding; its slopes are on the input itself. It applies
+only if no two keys depend on the same input number.
 
-With scores s_j^c + g_j·z and values η·v_j = w_j + h_j·z, z in the unit ball, ω the softmax at the centre, v̄ = Σ ω w and
-t_j = g_j·z − Σ_k ω_k g_k·z, which has the mean 0 by ω,
+The first attention of a class token has such a row: its query is fixed, and each key and value depends on its own
+patch. In a box every key can be at its end at once; in a ball all keys share one radius.
+
+With scores s_j^c + g_j·z and values η·v_j = w_j + h_j·z, z in the unit ball, ω the softmax at the centre, v̄ = Σ ω w
+and t_j = g_j·z − Σ_k ω_k g_k·z, whose mean by ω is 0,
   Σ_j p_j η·v_j = v̄ + N/D,  N = Σ_j ω_j e^{t_j} (W_j + h_j·z),  W_j = w_j − v̄,  D = Σ_j ω_j e^{t_j} ≥ 1 (Jensen).
-Since 0 ≤ e^t − 1 − t ≤ ψ_j t², ψ_j = (e^τ − 1 − τ)/τ² at τ = max |t_j| ((e^t − 1 − t)/t² increases in t),
+Since 0 ≤ e^t − 1 − t ≤ ψ_j t² for ψ_j = (e^τ − 1 − τ)/τ² at τ = max |t_j| ((e^t − 1 − t)/t² increases in t),
   N ≥ ℓ·z − Q(z),  ℓ = Σ_j ω_j (W_j g_j + h_j),  Q(z) = Σ_j c_j t_j² − Σ_j ω_j t_j h_j·z,
-  c_j = ω_j ψ_j max(0, |h_j|* − W_j),
-so N/D ≥ ℓ·z − n − |ℓ|* (1 − 1/D_high), n = max(0, max Q) over the ball and D_high = 1 + max Σ ω_j ψ_j t_j².
+  c_j = ω_j ψ_j max(0, |h_j|* − W_j), where |·|* is the dual norm,
+so N/D ≥ ℓ·z − n − |ℓ|* (1 − 1/D_high), with n = max(0, max Q) over the ball and D_high = 1 + max Σ ω_j ψ_j t_j².
 
-Q is one quadratic form of all keys together. Over a Euclidean ball its maximum is its largest eigenvalue: as the keys
-have no input in common, it lives in the 2K directions g_j and what of h_j is orthogonal to g_j. Over an ℓ1 ball it is
-bounded by the largest coefficient of |g_j|* a_j and |h_j|* b_j, |a_j|, |b_j| ≤ ρ_j, Σ ρ_j ≤ 1; of the convex part it is
-attained at a vertex.
-
-Invariant: the bound holds for every z of the unit ball, to rounding; the slopes are on the input itself.
+Q is one quadratic form of all keys together. Over a Euclidean ball its maximum is its largest eigenvalue; as the keys
+have no input in common, it depends only on the 2K directions g_j and the part of h_j orthogonal to g_j. Over an ℓ1 ball
+it is bounded by the largest coefficient of |g_j|* a_j and |h_j|* b_j, where |a_j|, |b_j| ≤ ρ_j and Σ ρ_j ≤ 1; the
+maximum of the convex part is attained at a vertex.
 """
 
 from __future__ import annotations
@@ -33,42 +34,43 @@ from vertex_softmax.ops.tensors import beside, sum_to
 from vertex_softmax.ops.unit_sets import UnitBall
 
 SMALL = 0.1
-"""Below, e^τ − 1 − τ is taken from its series: the difference would lose digits."""
+"""For smaller τ, e^τ − 1 − τ is computed from its series, because the difference would lose digits."""
 
 
 MOST_KEYS = 64
-"""Eigenvalues of matrices of twice as many rows are computed for every objective and row."""
+"""The rule is used for at most this many keys; for each objective and row it takes the eigenvalues of a matrix of twice
+that size."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BallRow(Relaxation):
-    """The rows of one attention over one ball."""
+    """A bound of the rows of one attention over one ball."""
 
     scores: Scores
     weights: Tensor
     """ω, (batch, ..., n, K); 0 where a key is masked"""
     g: Tensor
-    """(batch, ..., n, K, P): what the scores gain along the unit ball's axes, at the inputs of each key"""
+    """(batch, ..., n, K, P): the gradient of the scores along the unit ball's axes, at the P inputs of each key"""
     values: Tensor
-    """the values' centres, (batch, ..., K, d)"""
+    """the values at the centre, (batch, ..., K, d)"""
     matrix: Tensor
-    """(batch, ..., K, d, P): what the values gain, at the inputs of each key"""
+    """(batch, ..., K, d, P): the gradient of the values, at the P inputs of each key"""
     places: Tensor
-    """(K, P): which inputs are those of each key"""
+    """(K, P): the indices of the inputs of each key"""
     radius: Tensor
     """(batch, inputs)"""
     ball: UnitBall
     lengths: Tensor
     """|g_j|*, (batch, ..., n, K)"""
     centring: Tensor
-    """T, (batch, ..., n, K, K): t = T a for scores g_j·z = |g_j|* a_j"""
+    """T, (batch, ..., n, K, K), with t = T a for scores g_j·z = |g_j|* a_j"""
     curve: Tensor
     """ψ_j, (batch, ..., n, K)"""
     third: Tensor
     """1 − 1/D_high, (batch, ..., n)"""
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
-        """η = A, (batch, S, ..., n, d): slopes on the input's deviation from its centre, and a constant."""
+        """A step for η = A, (batch, S, ..., n, d): slopes on the input's deviation from its centre, and a constant."""
         weights, g = beside(self.weights), beside(self.g)
         w = A @ beside(self.values).mT  # (batch, S, ..., n, K)
         middle = (weights * w).sum(-1, keepdim=True)
@@ -86,11 +88,11 @@ class BallRow(Relaxation):
         g, weights, T = beside(self.g), beside(self.weights), beside(self.centring)
         length = beside(self.lengths)
         safe = torch.where(length > 0, length, torch.ones_like(length))
-        along = (h * (g / safe.unsqueeze(-1))).sum(-1)  # what of h_j is along g_j
+        along = (h * (g / safe.unsqueeze(-1))).sum(-1)  # the part of h_j along g_j
         across = _length(h - along.unsqueeze(-1) * (g / safe.unsqueeze(-1)))
         convex = T.mT @ (c.unsqueeze(-1) * T)
-        mixed = T.mT * (weights * along).unsqueeze(-2)  # Σ_j ω_j t_j along_j a_j, of a_k and a_j
-        other = T.mT * (weights * across).unsqueeze(-2)  # and of a_k and b_j
+        mixed = T.mT * (weights * along).unsqueeze(-2)  # Σ_j ω_j t_j along_j a_j, between a_k and a_j
+        other = T.mT * (weights * across).unsqueeze(-2)  # and between a_k and b_j
         corner = torch.zeros_like(convex)
         top = torch.cat([convex - (mixed + mixed.mT) / 2, -other / 2], -1)
         whole = torch.cat([top, torch.cat([-other.mT / 2, corner], -1)], -2)
@@ -110,7 +112,7 @@ class BallRow(Relaxation):
         return _length(x) if self.ball is UnitBall.EUCLIDEAN else x.abs().amax(-1)
 
     def _on_inputs(self, slope: Tensor, diagonal: int | None) -> Tensor:
-        """ℓ in units of the input, (batch, objectives, inputs): slope (batch, S, ..., n, K, P)."""
+        """ℓ as coefficients on the input, (batch, objectives, inputs): slope (batch, S, ..., n, K, P)."""
         batch, inputs = self.radius.shape
         if diagonal is None:
             flat = slope.flatten(2, -3).sum(2)  # (batch, S, K, P)
@@ -124,31 +126,33 @@ class BallRow(Relaxation):
 
 
 def _curve(tau: Tensor) -> Tensor:
-    """(e^τ − 1 − τ)/τ² for τ ≥ 0, not below it but for rounding: Σ_{k≥3} τ^k/k! ≤ e^τ τ³/6."""
+    """An upper bound of (e^τ − 1 − τ)/τ² for τ ≥ 0, but for rounding: Σ_{k≥3} τ^k/k! ≤ e^τ τ³/6."""
     small = tau.clamp(max=SMALL)
     large = tau.clamp(min=SMALL)
     return torch.where(tau < SMALL, 0.5 + small / 6 * small.exp(), (torch.expm1(large) - large) / large.square())
 
 
 def _length(x: Tensor) -> Tensor:
-    """The Euclidean norm along the last dimension, not below it where squares underflow, and with a derivative at 0."""
+    """The Euclidean norm along the last dimension: not below it where squares underflow, with a derivative at 0."""
     return x.square().sum(-1).clamp(min=x.shape[-1] * torch.finfo(x.dtype).tiny).sqrt()
 
 
 def _largest(matrix: Tensor) -> Tensor:
-    """The largest eigenvalue of symmetric matrices, or 0, raised by more than rounding can have lowered it."""
+    """The largest eigenvalue of symmetric matrices, or 0 if it is negative, raised by more than rounding can have
+    lowered it.
+    """
     with torch.no_grad():
         values, vectors = torch.linalg.eigh(matrix)
         most, at = values[..., -1], vectors[..., -1]
     along = (at.unsqueeze(-2) @ matrix @ at.unsqueeze(-1)).squeeze((-2, -1))
-    # `most`, with the derivative of the eigenvalue: that of all eigenvectors is not defined where eigenvalues are equal
+    # `most` with the eigenvalue's derivative; eigenvectors have none where eigenvalues are equal
     found: Tensor = (along + (most - along.detach())).clamp(min=0)
     size = matrix.abs().sum(-1).amax(-1)
     return found + 64 * matrix.shape[-1] * torch.finfo(matrix.dtype).eps * size
 
 
 def ball_row(scores: Scores, known: AffineForm, values: AffineForm) -> BallRow | None:
-    """The rule, if the set is one ball that is no cube and no two keys depend on the same input; else None.
+    """The rule, if the set is a single ball that is not a cube, and no two keys depend on the same input; else None.
 
     `known`: the form of the scores (batch, ..., n, K); `values`: that of the values (batch, ..., K, d).
     """
@@ -180,7 +184,7 @@ def ball_row(scores: Scores, known: AffineForm, values: AffineForm) -> BallRow |
         return None  # a weight that underflows at the centre may be large elsewhere, where e^t is
     g = torch.where(present.unsqueeze(-1), g, torch.zeros_like(g))
     lengths = norm(g, (-1,)) if unit.ball is UnitBall.EUCLIDEAN else g.abs().amax(-1)
-    centring = torch.diag_embed(lengths) - (weights * lengths).unsqueeze(-2)  # rows j: t_j
+    centring = torch.diag_embed(lengths) - (weights * lengths).unsqueeze(-2)  # row j makes t_j
     tau = norm(centring, (-1,)) if unit.ball is UnitBall.EUCLIDEAN else centring.abs().amax(-1)
     curve = _curve(tau)
     form = centring.mT @ ((weights * curve).unsqueeze(-1) * centring)

@@ -1,4 +1,7 @@
-"""For each row the better of two bounds of its part in p: CROWN's linear one, or the exact constant."""
+"""CROWN's row rule with, for each row, the better of two bounds of its part in p: linear in the scores, or constant.
+
+Invariant: both bounds hold everywhere in the score box, so any choice between them is sound.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,20 @@ from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.tensors import beside
 
 NEAR = 0.25
-"""How far from the centre towards its lowest point the linear bound is compared with the constant: measured on the
-anchors' models to be the best of 0, ¼, ½, ¾ and 1."""
+"""The linear bound is compared with the constant at this share of the way from the centre of the score box to the
+linear bound's lowest point. On the anchors' models ¼ was the best of 0, ¼, ½, ¾ and 1."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BetterRow(LseRow):
-    """a·s + b, or in its place the exact constant where that is above the linear bound near the centre of the box."""
+    """The linear bound a·s + b, or the exact constant where that is above the linear bound near the centre of the score
+    box.
+    """
 
     ranges: ClassVar[Mapping[str, Range]] = {}
 
     def improved(self, a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """The exact constant where it promises more."""
+        """The linear bounds, replaced by the exact constant in the rows where it promises more."""
         scores = self.scores.box
         present = scores.upper > -torch.inf
         zero = torch.zeros_like(scores.lower)
@@ -37,5 +42,5 @@ class BetterRow(LseRow):
         return torch.where(exact.unsqueeze(-1), torch.zeros_like(a), a), torch.where(exact, constant, b)
 
     def parameters(self) -> dict[str, Tensor]:
-        """None are free."""
+        """No parameters are free."""
         return {}

@@ -1,4 +1,10 @@
-"""The affine vertex rule over a score box: ranges of log p, also in pieces of the range of lse, and what is free."""
+"""The affine vertex rule over one score box: the ranges of log p, and the free slopes.
+
+Invariant: for any values of the parameters, Σ_j p_j w_j ≥ a·s + m·w + B for all scores and functionals in their boxes.
+
+The constant B may be computed for each piece of the range of lse(s) separately, with narrower ranges of log p; the
+least constant of all pieces holds everywhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from vertex_softmax.softmax_box.affine import log_probabilities, minorant_consta
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Minorant:
-    """The affine vertex rule for one score box: ranges of log p, and the free parameters that place a, m and μ.
+    """The ranges of log p over one score box, and the free parameters that place a, m and μ.
 
     Tensors are (batch, 1, ..., n, K) unless stated otherwise; log p is −inf where a key is masked.
     """
@@ -24,24 +30,25 @@ class Minorant:
     log_low: Tensor
     log_high: Tensor
     middle: Tensor
-    """softmax at the centre, within the range of every component"""
+    """the softmax at the centre, clamped to the range of every component"""
     most: Tensor
-    """(batch, 1, ..., n): the largest |lse(s)|, for what rounding leaves of Σ a"""
+    """(batch, 1, ..., n): the largest |lse(s)|; times |Σ a|, which is 0 but for rounding, it is taken off the bound"""
     pieces: Interval
-    """the ranges of log p in each piece of the range of lse, (batch, 1, ..., n, M, K)"""
+    """(batch, 1, ..., n, M, K): the ranges of log p in each of the M pieces of the range of lse(s)"""
     place: Tensor | None = None
-    """m, as the place of log m between log p^L (0) and log p^U (1); None: m = p"""
+    """the position of log m between log p^L (0) and log p^U (1); None: m = p"""
     slope: Tensor | None = None
-    """what a has beyond the full gradient, relative to p and the row's scale; None: nothing"""
+    """what is added to the full gradient a, relative to p and the row's scale; None: nothing"""
     level: Tensor | None = None
-    """(..., n, M): what each μ has beyond the row's value, relative to the row's scale; None: nothing"""
+    """(..., n, M): what is added to the row's value to get μ of each piece, relative to the row's scale; None:
+    nothing"""
     weight: Tensor | None = None
-    """λ, (..., n, 1): how much of the row is left to the exact score-box optimum; None: nothing"""
+    """λ, (..., n, 1): the share of the row that is bounded by the exact score-box optimum; None: 0"""
 
     def chosen(self, w: Interval) -> tuple[Tensor, Tensor, Tensor]:
-        """a, m, μ of the rule for functionals w (batch, S, ..., n, K).
+        """The a, m and μ of the rule for functionals w (batch, S, ..., n, K).
 
-        By default a is the full gradient at the centre, m = p, and μ the row's value there.
+        By default a is the full gradient at the centre, m = p, and μ is the row's value there.
         """
         p = self.middle / self.middle.sum(-1, keepdim=True)
         centre = w.centre
@@ -62,7 +69,7 @@ class Minorant:
         return a, m, mu
 
     def bound(self, w: Interval) -> tuple[Tensor, Tensor, Tensor]:
-        """a, m, B with Σ_j p_j w_j ≥ a·s + m·w + B, for functionals w (batch, S, ..., n, K)."""
+        """The a, m and B with Σ_j p_j w_j ≥ a·s + m·w + B, for functionals w (batch, S, ..., n, K)."""
         a, m, mu = self.chosen(w)
         low, high, slope, coefficient = (x.unsqueeze(-2) for x in (w.lower, w.upper, a, m))
         B = minorant_constant(*self.pieces, low, high, slope, coefficient, mu.unsqueeze(-1)).amin(-1)
@@ -70,7 +77,7 @@ class Minorant:
 
 
 def minorant(scores: Interval, centred: CentredRows | None = None, pieces: int = 1) -> Minorant:
-    """The ranges of log p over a score box, and the point at which the rule takes its slopes."""
+    """The ranges of log p over a score box, and the point at which the rule takes its default slopes."""
     low, high = log_probabilities(scores.lower, scores.upper)
     ends = [scores.lower.logsumexp(-1, keepdim=True), scores.upper.logsumexp(-1, keepdim=True)]
     box = scores
@@ -87,9 +94,10 @@ def minorant(scores: Interval, centred: CentredRows | None = None, pieces: int =
 
 
 def _pieces(log: Interval, scores: Interval, sums: Interval, count: int) -> Interval:
-    """In each piece [D, D'] of the range of lse(s), log p_j = s_j − lse(s) lies in [l_j − D', u_j − D] too.
+    """The ranges of log p in each piece of the range of lse(s).
 
-    Where rounding makes the ends cross they change places: no piece is ever dropped.
+    In a piece [D, D'] of that range, log p_j = s_j − lse(s) also lies in [l_j − D', u_j − D]. Ends that cross by
+    rounding are swapped, so that no piece is ever dropped.
     """
     if count == 1:
         return Interval(log.lower.unsqueeze(-2), log.upper.unsqueeze(-2))
@@ -102,11 +110,13 @@ def _pieces(log: Interval, scores: Interval, sums: Interval, count: int) -> Inte
 
 
 def centred_log_probabilities(centred: CentredRows, shifted: Interval) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The ranges of log p_j from those of t_j = s_j − ω·s, and the ends (…, 1) of lse(t).
+    """The ranges of log p_j from those of t_j = s_j − ω·s, and the two ends (…, 1) of the range of lse(t).
 
-    p = softmax(t). With H = −Σ ω log ω and d_j = t_j − log ω_j − H, ω·t = 0 and so ω·d = 0; lse(t) = H + log Σ ω e^d,
+    p = softmax(t). With H = −Σ ω log ω and d_j = t_j − log ω_j − H, ω·t = 0 and so ω·d = 0. Then lse(t) = H + log Σ ω
+    e^d, and
       0 ≤ log Σ ω e^d = log(1 + Σ ω (e^d − 1 − d)),
-    of second order. So log p_j is t_j − H, less at most that, over the ends of d (e^d − 1 − d is convex).
+    which is of second order. So log p_j is t_j − H minus at most that, where e^d − 1 − d, being convex, is largest at
+    an end of d.
     """
     weights = centred.weights
     counted = weights > 0
@@ -116,7 +126,7 @@ def centred_log_probabilities(centred: CentredRows, shifted: Interval) -> tuple[
     curved = torch.maximum(*(torch.expm1(d) - d for d in ends))
     low, high = log_probabilities(*shifted)
     least = torch.maximum(entropy, shifted.lower.logsumexp(-1, keepdim=True))
-    # a key whose ω underflowed is not masked, but Σ ω e^d does not count it
+    # a key whose ω underflowed is not masked, but missing in Σ ω e^d
     missed = ((shifted.upper > -torch.inf) & ~counted).any(-1, keepdim=True)
     most = entropy + torch.log1p((weights * curved).sum(-1, keepdim=True))
     whole = shifted.upper.logsumexp(-1, keepdim=True)

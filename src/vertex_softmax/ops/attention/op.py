@@ -1,4 +1,4 @@
-"""The attention op: evaluation, intervals, the choice of a row rule, and what branch and bound asks."""
+"""The attention op: its values, intervals, row rules and zonotopes, and its costs for branch and bound."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ from vertex_softmax.softmax_box import softmax_box_max, softmax_box_min
 @register
 @dataclasses.dataclass(frozen=True)
 class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
-    """softmax(scores) @ values; some keys may be masked."""
+    """softmax(scores) @ values; some keys may be masked.
+
+    Invariant: as of every op (ops/contract.py).
+    """
 
     reads = (0, 1)
     form_inputs = (1,)
@@ -59,7 +62,7 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         return self.masked(xs[0]).softmax(-1) @ xs[1]
 
     def interval(self, *boxes: Interval) -> Interval:
-        """Per component: the exact optimum over the score box with the values at their ends; never wider than IBP."""
+        """For each component the exact optimum over the score box, with the values at their ends; within IBP's."""
         scores, values = self.score_box(boxes[0]), boxes[1]
         plain = product_interval(probabilities(scores), values)
         fine = ~plain.lower.isnan().any(-1) & values.lower.isfinite().flatten(-2).all(-1, keepdim=True)
@@ -71,7 +74,7 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         return Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))
 
     def relax(self, context: Context) -> Relaxation:
-        """The rows under the rule that the context asks for."""
+        """The row bounds under the rule that the context asks for."""
         score_box, form = self.score_box(context.boxes[0]), context.form(1)
         centred, rules = context.centred_rows(0), context.rules
         scores = Scores.of(score_box, centred, context.boxes[1].lower.dtype)
@@ -105,7 +108,7 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
                 )
 
     def propagate(self, inputs: tuple[Zonotope, ...], boxes: tuple[Interval, ...], origin: str) -> Zonotope:
-        """By the rows (ops/propagation); masked keys are those of the score box."""
+        """The zonotope of the rows (ops/propagation), to the best order; masked keys are those of the score box."""
         scores, values = inputs
         centre, unknowns = self._centre(scores, boxes[0]), scores.inputs or values.inputs
         if unknowns is None:
@@ -137,12 +140,12 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         return torch.where(known.upper > -torch.inf, scores.centre, known.upper)
 
     def learnt(self, inputs: tuple[Zonotope, ...]) -> Ellipsoid:
-        """The ellipsoids of the values."""
+        """The ellipsoids of the values' zonotopes."""
         values, shape = inputs[1], inputs[1].row_shape
         return Ellipsoid(centre=values.centre, shape=shape.matrix, size=shape.size, rows=None)
 
     def learnt_rows(self, i: int, inputs: tuple[Zonotope, ...], box: Interval) -> CentredRows | None:
-        """The scores less their mean by the softmax at their centre."""
+        """The rows of the scores less their mean, with the weights of the softmax at their centre."""
         if i != 0:
             return None
         found = centred_scores(inputs[0], self._centre(inputs[0], box))
@@ -153,15 +156,15 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         return CentredRows(weights, Interval(middle - found.reach, middle + found.reach))
 
     def summarise(self, generators: Mapping[int, Generators]) -> Ellipsoid:
-        """The ellipsoids of the values."""
+        """The ellipsoids of the values' generators."""
         return ellipsoid(generators[1])
 
     def centring_weights(self, i: int, box: Interval) -> Tensor | None:
-        """For the scores: the softmax at the centre of their box."""
+        """For the scores, the softmax at the centre of their box."""
         return centre_of(self.score_box(box)).softmax(-1) if i == 0 else None
 
     def bend(self, i: int, A: Tensor, slope: Tensor, xs: tuple[Tensor, ...], points: tuple[Tensor, ...]) -> Tensor:
-        """The range of p·w − a·s in each row as one score moves: its key's weight follows, others keep proportion."""
+        """The range of p·w − a·s in each row as one score moves; the other weights keep their proportions."""
         p, w = self.masked(xs[0]).softmax(-1), A @ xs[1].mT
         value = (p * w).sum(-1, keepdim=True)
         rest = (1 - p).clamp(min=0)

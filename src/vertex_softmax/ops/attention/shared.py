@@ -1,4 +1,4 @@
-"""What all row rules share: the score boxes, the functionals of the values, and how a row's bound is handed on."""
+"""What all row rules share: the score boxes, the functionals of the values, and the step made from a row's bound."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from vertex_softmax.softmax_box import softmax_box_min
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """The score box of every row, and where it is not fit for any bound."""
+    """The score boxes of all rows, and which rows cannot be bounded."""
 
     box: Interval
-    """(batch, ..., n, K), −inf where masked; 0 in rows that are not fit for a bound"""
+    """(batch, ..., n, K), −inf where a key is masked; 0 in rows that cannot be bounded"""
     shifted: Interval | None
-    """another box of the same rows: the scores less their weighted means"""
+    """the boxes of the same rows less their weighted means, which have the same softmax; None if not known"""
     bad: Tensor | None
     """NaN where a row's scores are not finite, 0 elsewhere, (batch, ..., n); None if all are finite"""
 
     @staticmethod
     def of(box: Interval, centred: CentredRows | None, dtype: torch.dtype) -> Scores:
-        """From the score box with masked keys at −inf, and the box of the rows less their means if there is one."""
+        """From the score box with masked keys at −inf, and the box of the rows less their means, if it is known."""
         broken = (box.lower.isnan() | box.upper.isnan() | (box.upper == torch.inf)).any(-1)
         if not bool(broken.any()):
             return Scores(box, None if centred is None else shifted_box(centred, box), None)
@@ -38,7 +38,7 @@ class Scores:
         return Scores(Interval(*(torch.where(broken.unsqueeze(-1), zero, end) for end in box)), None, bad)
 
     def exact_minimum(self, c: Tensor) -> Tensor:
-        """The exact minimum of c·p for each row, over the better of its boxes: c (batch, S, ..., n, K) → (..., n).
+        """The larger of the exact minima of c·p over each row's boxes: c (batch, S, ..., n, K) → (batch, S, ..., n).
 
         NaN where coefficients or boxes are not finite.
         """
@@ -51,27 +51,27 @@ class Scores:
         return best if self.bad is None else best + beside(self.bad)
 
     def marked(self, constant: Tensor) -> Tensor:
-        """The constants of the rows, NaN where the scores are not fit for a bound."""
+        """The constants of the rows, with NaN in rows that cannot be bounded."""
         return constant if self.bad is None else constant + beside(self.bad)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Values:
-    """The values v_j of the keys, and the ways to bound their functionals η·v_j."""
+    """The values v_j of the keys, and what is known to bound their functionals η·v_j."""
 
     box: Interval
     """(batch, ..., K, d)"""
     form: RowForm | ChoiceRows | None
-    """their exact affine form in the input, if they are affine in it"""
+    """the exact affine form of the values in the input, if they are affine in it"""
     ellipsoid: Ellipsoid | None
-    """of the values, if they are not affine in the input but have generators"""
+    """ellipsoids around the values, if they are not affine in the input but have generators or a zonotope"""
     exact: bool
-    """bound functionals of an affine form exactly even where that is expensive"""
+    """whether functionals of an affine form are bounded exactly even where that is expensive"""
     sums: bool
-    """bound functionals of generators by the exact sums over their columns"""
+    """whether functionals of generators are bounded by exact sums over their columns"""
 
     def functionals(self, eta: Tensor, diagonal: int | None = None) -> Interval:
-        """The box of w_ij = η_i·v_j, (batch, S, ..., n, K)."""
+        """The interval of each w_ij = η_i·v_j, (batch, S, ..., n, K)."""
         w = functional_box(eta, self.box, self.form, self.exact or diagonal is not None)
         if self.ellipsoid is None:
             return w
@@ -81,9 +81,9 @@ class Values:
 
 
 def row_step(eta: Tensor, a: Tensor, m: Tensor, b: Tensor, diagonal: int | None) -> Step:
-    """Σ_j p_ij w_ij ≥ a_i·s_i + m_i·w_i + b_i for every row i, as coefficients on scores and values.
+    """The bounds Σ_j p_ij w_ij ≥ a_i·s_i + m_i·w_i + b_i of all rows i as coefficients on scores and values.
 
-    Diagonal along the rows, the coefficients stay so on the scores and become dense on the values.
+    Coefficients that are diagonal along the rows stay so on the scores and become dense on the values.
     """
     m = m.expand_as(a)
     if diagonal is None:
@@ -94,14 +94,14 @@ def row_step(eta: Tensor, a: Tensor, m: Tensor, b: Tensor, diagonal: int | None)
 
 
 def shifted_box(centred: CentredRows, scores: Interval) -> Interval:
-    """The scores less their weighted mean as a score box: −inf where the key is masked."""
+    """The box of the scores less their weighted mean, as a score box: −inf where a key is masked."""
     present = scores.upper > -torch.inf
     masked = torch.full_like(centred.weights, -torch.inf)
     return Interval(*(torch.where(present, end, masked) for end in centred.box))
 
 
 def centre_of(scores: Interval) -> Tensor:
-    """The centre of a score box, −inf where masked."""
+    """The centre of a score box, −inf where a key is masked."""
     present = scores.upper > -torch.inf
     return torch.where(present, scores.lower + scores.upper, scores.upper) / 2
 

@@ -1,13 +1,16 @@
-"""A zonotope through a function of one number.
+"""Zonotopes through a function of one number, applied to each number of a node.
 
-To first order: the slope of its band, and an unknown of its own for each number. To second order: a parabola,
+Invariant: the zonotope returned contains f(x) for every x of the given zonotope that lies in the box.
+
+To first order: a line with the slope of a band, and for each number an unknown of its own as wide as the band. To
+second order: a parabola,
   f(c + x') = value + slope·x' + curvature·x'² ± error   for all c + x' in a box.
-Of x'² what is linear in the input on both sides is kept (second_order.py), and the rest is a sum of elementwise
-products, which a row of many numbers has as one ellipsoid (products.py). A row takes whichever has less error: the band
-is better where the rest is large.
+Of x'² the product of the parts that are linear in the input is kept exactly (second_order.py). The rest is a sum of
+elementwise products, which for a row of many numbers is bounded by one ellipsoid (products.py). Each row takes
+whichever order has less error; the band is better where the rest is large.
 
-Smooth functions have Taylor's polynomial, with |x'| ≤ h: f + f' x' + f'' x'²/2 + f''' x'³/6 + e, |e| ≤ F h⁴/24 for a
-bound F of |f''''|, where x'³ is ¾h² x' to within h³/4 (a Chebyshev polynomial). ReLU has parabolas of its own, below.
+Smooth functions use Taylor's polynomial f + f' x' + f'' x'²/2 + f''' x'³/6 + e for |x'| ≤ h, where |e| ≤ F h⁴/24 for a
+bound F of |f''''|, and x'³ is ¾h² x' to within h³/4 (a Chebyshev polynomial). ReLU has parabolas of its own, see below.
 """
 
 from __future__ import annotations
@@ -50,12 +53,12 @@ class Parabola:
 
     @property
     def finite(self) -> Tensor:
-        """Where all four are finite."""
+        """The numbers at which all four are finite."""
         return torch.stack([x.isfinite() for x in (self.value, self.slope, self.curvature, self.error)]).all(0)
 
 
 def taylor(at: Derivatives, h: Tensor) -> Parabola:
-    """Of a smooth function, for |x'| ≤ h."""
+    """The parabola of a smooth function for |x'| ≤ h."""
     return Parabola(
         value=at.value,
         slope=at.first + at.third * h.square() / 8,
@@ -65,19 +68,21 @@ def taylor(at: Derivatives, h: Tensor) -> Parabola:
 
 
 CURVATURES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""The parabolas that are tried for a ReLU: shares of the way from the best line to the best parabola."""
+"""The parabolas tried for a ReLU, as shares of the way from the best line to the best parabola."""
 SHARE_OF_MIXED = 0.5
-"""How much of its size what is not kept of x'² is expected to add: over a row it adds up with both signs."""
+"""The part of x'² that is not kept is expected to cost this share of its size: over a row it adds up with both
+signs."""
 
 
 def relu_parabola(c: Tensor, box: Interval, mixed: Tensor) -> Parabola:
-    """Of max(x, 0) = (x + |x|) / 2 about c, over a box (batch, *shape).
+    """The parabola of max(x, 0) = (x + |x|) / 2 about c, over a box (batch, *shape).
 
-    On [l, u], l < 0 < u, R(x) = |x| − g x² − b x with g ≥ 0 is concave on both sides of 0. So it is least at 0 or at an
-    end, and on each side largest at its turning point or where the side ends; every g and b are sound. The best: with
-    M = max(−l, u) and m = min(−l, u), R is 0 at the far end, and if m < M/2 the near end is as high as the far side's
-    turning point. The error of |x| is at most M/8, on a symmetric interval a quarter of that of a line.
-    `mixed`: how large the part of x'² is that becomes an error. The larger it is, the less curvature is best.
+    On [l, u], l < 0 < u, R(x) = |x| − g x² − b x with g ≥ 0 is concave on both sides of 0. So its least value is at 0
+    or at an end, and its largest value on each side is at the turning point or where the side ends; every g and b are
+    sound. The best ones: with M = max(−l, u) and m = min(−l, u), R is 0 at the far end, and if m < M/2, R at the near
+    end is as large as at the far side's turning point. The error of |x| is at most M/8; on a symmetric interval it is a
+    quarter of the error of a line. `mixed`: how large the part of x'² is that becomes an error. The larger it is, the
+    less curvature is best.
     """
     lower, upper = box
     undecided = (lower < 0) & (upper > 0)
@@ -89,7 +94,7 @@ def relu_parabola(c: Tensor, box: Interval, mixed: Tensor) -> Parabola:
     g, b = shares * bowed, (1 - shares) * ((up + low) / (up - low)) + shares * tilted  # (shares, batch, *shape)
     ends = [x.abs() - g * x * x - b * x for x in (low, up)]
     tops = []
-    for slope, length in ((1 - b, up), (1 + b, -low)):  # R = slope·|x| − g x² for |x| ≤ length, right and left of 0
+    for slope, length in ((1 - b, up), (1 + b, -low)):  # R = slope·|x| − g x² for |x| ≤ length, right, left of 0
         turn = torch.where(g > 0, slope / torch.where(g > 0, 2 * g, torch.ones_like(g)), length)
         turn = torch.minimum(turn.clamp(min=0), length)
         tops.append(turn * slope - g * turn * turn)
@@ -110,7 +115,7 @@ def relu_parabola(c: Tensor, box: Interval, mixed: Tensor) -> Parabola:
 
 
 def bent(x: Zonotope, band: Band) -> Zonotope:
-    """slope·x + middle ± half, (batch, *shape)."""
+    """The zonotope of slope·x + middle ± half, (batch, *shape)."""
     slope = band.slope
     own = band.half + slope.abs() * x.loose
     blocks, reaches = x.scaled_blocks(slope)
@@ -119,7 +124,9 @@ def bent(x: Zonotope, band: Band) -> Zonotope:
 
 
 def bent_to_second_order(x: Zonotope, band: Band, parabola: Parabola, origin: str) -> Zonotope:
-    """The same with products of inputs, in the rows (batch, rows..., d) where that has less error."""
+    """The parabola, with products of inputs, in rows (batch, rows..., d) where it has less error; the band in all
+    others.
+    """
     inputs, first = x.inputs, bent(x, band)
     if inputs is None or x.centre.dim() < 3:
         return first
@@ -137,12 +144,12 @@ def bent_to_second_order(x: Zonotope, band: Band, parabola: Parabola, origin: st
     reach = x.centre.abs() + x.rough_radius
     size = (1 + slope.abs()) * reach + half.abs() * reach.square()
     found = rounded(found, parabola.value.abs() + found.rough_radius + size)
-    share = math.sqrt(2 / math.pi)  # of the mean over directions, as for products
+    share = math.sqrt(2 / math.pi)  # the mean over directions, as in product_errors
     better = length + share * own.sum(-1) < share * band.half.sum(-1)
     usable = (parabola.finite & own.isfinite()).all(-1)
     return chosen((better & usable).unsqueeze(-1), found, first)
 
 
 def bent_by_parabola(x: Zonotope, band: Band, parabola: Parabola | None, origin: str) -> Zonotope:
-    """To second order if there is a parabola, else by the band."""
+    """The image to second order if a parabola is known, else by the band."""
     return bent(x, band) if parabola is None else bent_to_second_order(x, band, parabola, origin)

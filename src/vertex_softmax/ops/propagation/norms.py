@@ -1,24 +1,26 @@
-"""A zonotope through y / σ(y).
+"""Zonotopes through a normalisation, y / σ(y) with σ(y) = √(mean of y² + eps).
 
-With y = c + y', σ_c = σ(c), a = c·y' / (d σ_c²) and b = |y'|² / (d σ_c²) ≥ a²:
+Invariant: the zonotope returned contains y/σ(y) for every y of the given one, rounding included.
+
+To first order. With y = c + y', σ_c = σ(c), a = c·y' / (d σ_c²) and b = |y'|² / (d σ_c²) ≥ a²:
   σ_c / σ(y) = (1 + 2a + b)^{−1/2} = 1 − a + r,  −B/2 ≤ r ≤ A² / (1 − A)   for |a| ≤ A < 1 and b ≤ B
 (the function falls in b; at b = a² it is 1 / (1 + a), at b = B it is convex in a and least at a = −B/2). So
   σ_c y/σ(y) = c + y' − a c − a y' + r c + r y':
-affine, then a product of two affine functions, then one unknown in the direction c, then a small multiple of y'.
-The product: over the ball Σ u ξ² ≤ U around the unknowns, (g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2; so −a y' has the
-centre −U C c / (2 d σ_c²) and half the error that its factors' ranges would give. All errors keep the shape of y'.
+an affine function, then a product of two affine functions, then an unknown in the direction c, then a small multiple of
+y'. The product: over the ball Σ u ξ² ≤ U around the unknowns, (g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2. So −a y' has the
+centre −U C c / (2 d σ_c²), and half the error that the ranges of its factors would give. All errors keep the shape of
+y'. As |y/σ| ≤ √d always, rows for which the above is larger become the ball of that radius.
 
-|y/σ| ≤ √d always: where the above says less, the result is the ball of that radius.
-
-Where products of the input's unknowns are known (second_order.py), one order more. With a = c·y'/|c|², y⊥ the part of
-y' across c, q = y⊥/(1 + a), W = |c|² + d·eps and ρ = √(d/W), exactly:
+To second order, where products of the input's unknowns are kept (second_order.py). With a = c·y'/|c|², y⊥ the part of
+y' orthogonal to c, q = y⊥/(1 + a), W = |c|² + d·eps and ρ = √(d/W), exactly
   y/σ(y) = ρ (c + q) (1 + s)^{−1/2},  s = β + κ,  β = |q|²/W,  κ = (d·eps/W) ((1 + a)^{−2} − 1):
-the length of y is gone but for eps. With κ₀ = d·eps/W, κ = κ₀ (−2a + 3a² + θ₃) and (1 + s)^{−1/2} = 1 − s/2 + ψ, where
-ψ ≥ 0 is convex in s,
+apart from eps, the length of y has cancelled. With κ₀ = d·eps/W, κ = κ₀ (−2a + 3a² + θ₃) and
+(1 + s)^{−1/2} = 1 − s/2 + ψ, where ψ ≥ 0 is convex in s,
   y/(ρσ) = c + κ₀ a c + y⊥ − (1 − κ₀) a y⊥ + k y⊥ + (−β/2 − κ₀ (3a² + θ₃)/2 + ψ) c,
-  k = (a² (1 − κ₀) − β/2 − κ₀ (3a² + θ₃)/2 + ψ) / (1 + a) of second order.
-With y' = ℓ + r: a_ℓ ℓ⊥, |ℓ⊥|²/W c and κ₀ a_ℓ² c are products of inputs; a_r y⊥, a_ℓ r⊥, ℓ⊥·r⊥/W c, k y⊥ and the rest
-are of third order (but for ψ, which begins with 3κ₀²a²/2: of second order, and next to nothing unless eps is large).
+where k = (a² (1 − κ₀) − β/2 − κ₀ (3a² + θ₃)/2 + ψ) / (1 + a) is of second order. With y' = ℓ + r (linear part and
+rest), a_ℓ ℓ⊥, |ℓ⊥|²/W c and κ₀ a_ℓ² c are products of inputs and kept. What is left, a_r y⊥, a_ℓ r⊥, ℓ⊥·r⊥/W c, k y⊥
+and the rest, is of third order. The exception is ψ, which begins with 3κ₀²a²/2, of second order; it is negligible
+unless eps is large.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from vertex_softmax.ops.zonotope import Ellipse, RowShape, Segments, Zonotope, b
 
 
 def normalized(y: Zonotope, eps: float, origin: str) -> Zonotope:
-    """The rows of y, (batch, rows..., d), divided by √(mean of their squares + eps); each row by what is better."""
+    """The rows of y, (batch, rows..., d), divided by √(mean of their squares + eps); each row by the better order."""
     y = y.by_rows
     first, inputs = _to_first_order(y, eps, origin), y.inputs
     if inputs is None:
@@ -52,7 +54,7 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     whole = d * variance
     A, B = y.along_centre / whole, y.farthest / whole
     limits = torch.finfo(c.dtype)
-    # far from where squares overflow or underflow: beyond, the sphere
+    # only where squares neither overflow nor underflow; elsewhere the sphere
     useful = (A < 1) & whole.isfinite() & (whole > limits.tiny / limits.eps)
     A, B = (torch.where(useful, x, torch.zeros_like(x)) for x in (A, B))
     low, high = remainder(A, B)
@@ -68,7 +70,7 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
     centre = rho * (c * (1 + middle).unsqueeze(-1) + shift)
     along_c = rho * c * half.unsqueeze(-1)
     factor, pull = rho * (1 + middle).unsqueeze(-1), c / whole.unsqueeze(-1)
-    # what is not in the blocks goes through the same affine map, by its size
+    # the size of what is not in the blocks goes through the same affine map
     loose = factor * y.loose + (rho * c).abs() * (pull.abs() * y.loose).sum(-1, keepdim=True)
     error: list[Ellipse | Segments] = [Ellipse(shape.matrix, rho.squeeze(-1) * times), Segments(along_c.unsqueeze(-2))]
     error += _rounding(y, loose)
@@ -85,23 +87,27 @@ def _to_first_order(y: Zonotope, eps: float, origin: str) -> Zonotope:
 
 
 def _rounding(y: Zonotope, loose: Tensor) -> tuple[Ellipse, ...]:
-    """What is loose, if y has slack alone: rounding, which as intervals would grow from layer to layer."""
+    """The error `loose` as an ellipse, if it is rounding alone: as separate intervals it would grow from layer to
+    layer.
+    """
     return (Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()),) if _bare(y) else ()
 
 
 def _bare(y: Zonotope) -> bool:
-    """Whether what is loose is rounding alone; to second order numbers keep unknowns of their own for it."""
+    """Whether `loose` is rounding alone. To second order it is not: there numbers keep unknowns of their own."""
     return y.own is None and y.inputs is None
 
 
 def along(columns: Tensor, direction: Tensor) -> Tensor:
-    """The sum over each row of the columns (batch, balls, k, rows..., d) times (batch, rows..., d): (…, rows..., 1)."""
+    """The sum over each row of columns (batch, balls, k, rows..., d) times direction (batch, rows..., d): (…, rows...,
+    1).
+    """
     found: Tensor = torch.einsum("bpk...d,b...d->bpk...", columns, direction).unsqueeze(-1)
     return found
 
 
 def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns) -> tuple[Zonotope, Tensor]:
-    """With products of inputs, and in which rows (batch, rows...) that may be used."""
+    """The image to second order, and in which rows (batch, rows...) it may be used."""
     c = y.centre
     d = c.shape[-1]
     square = c.square().sum(-1)
@@ -123,7 +129,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
     root_low, root_high = (1 + s_high).rsqrt(), (1 + s_low).rsqrt()
     psi = torch.maximum(root_low - 1 + s_high / 2, root_high - 1 + s_low / 2).clamp(min=0)
     theta, cubic_low, cubic_high = many - 1 - 2 * A, few - 1 + 2 * A - 3 * A.square(), many - 1 - 2 * A - 3 * A.square()
-    # multiples of y⊥ of third order, by its parts or by the root itself
+    # multiples of y⊥ of third order: bounded by its parts, or by the root itself
     k_low = torch.maximum(
         -(B * many / 2 + kappa * (theta / 2 + A.square())) / (1 - A), (root_low - 1) / (1 - A) - kappa * A
     )
@@ -157,7 +163,7 @@ def _to_second_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns
 
 
 def across_centre(y: Zonotope, c: Tensor, square: Tensor) -> Zonotope:
-    """y⊥ = y' − (c·y'/|c|²) c around 0."""
+    """The zonotope of y⊥ = y' − (c·y'/|c|²) c, around 0; `square` is |c|²."""
     unit = c / square.unsqueeze(-1)
 
     def projected(columns: Tensor) -> Tensor:
@@ -171,7 +177,10 @@ def across_centre(y: Zonotope, c: Tensor, square: Tensor) -> Zonotope:
 def _products(
     parts: tuple[Zonotope, Zonotope], inputs: InputUnknowns, pull: Tensor, whole: Tensor, kappa: Tensor, rho: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """ρ (−(1 − κ₀) a_ℓ ℓ⊥ − (|ℓ⊥|²/W + 3κ₀ a_ℓ²)/2 · c) of y and y⊥, as coefficients of pairs and squares."""
+    """The products ρ (−(1 − κ₀) a_ℓ ℓ⊥ − (|ℓ⊥|²/W + 3κ₀ a_ℓ²)/2 · c), as coefficients of pairs and squares.
+
+    parts: y and y⊥.
+    """
     y, across = parts
     columns, c = linear_columns(across, inputs), y.centre
     a = (linear_columns(y, inputs) * pull[:, None]).sum(-1)  # (batch, n, rows...)
@@ -186,9 +195,9 @@ def _products(
 
 
 def inner(x: RowShape, y: RowShape) -> Tensor:
-    """|x'·y'| at most for each row, (batch, rows...), by the two ellipsoids."""
+    """An upper bound of |x'·y'| for each row, (batch, rows...), from their ellipsoids."""
     cross = root(x.matrix).mT @ root(y.matrix)
-    # not the root of the whole product: it is the square of the result, and underflows long before that does
+    # not the root of the whole product, which is the square of the result and underflows long before it
     return most_eigenvalue(cross @ cross.mT).sqrt() * (x.size.sqrt() * y.size.sqrt())
 
 
@@ -199,7 +208,7 @@ def remainder(A: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _on_sphere(found: Zonotope, fits: Tensor, origin: str) -> Zonotope:
-    """The zonotope in the rows where it fits, elsewhere the ball of radius √d around 0."""
+    """The zonotope in the rows where `fits`, and in the others the ball of radius √d around 0."""
     if bool(fits.all()):
         return found
     keep = fits.unsqueeze(-1)

@@ -1,14 +1,17 @@
 """Zonotopes through products of two variables: affine to first order, the second-order part bounded as a whole.
 
-x y = x_c y_c + x_c y' + x' y_c + x' y'. Of a product of rows and columns Σ_k x'_ik y'_kj is bounded by the ellipsoids
-of both (ops/generators.py). Of elementwise products x'_k y'_k every functional Σ_k η_k x'_k y'_k is wanted: it is a
-quadratic form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ, and its spectral norm is at most the Frobenius norm, so
-  |Σ_k η_k x'_k y'_k|² ≤ U U' ηᵀ (C ∘ C') η,
-an ellipsoid whose matrix is the elementwise product of the two. Where the unknowns are few it is far below the box of
-the products, where every number has its own unknown the box is below: for each row whichever is.
+Invariant: the zonotope returned contains the product for all values of the factors, rounding included.
 
-Where products of the input's unknowns are known (second_order.py), x' = ℓ_x + r_x, y' = ℓ_y + r_y, and ℓ_x ℓ_y is kept:
-only ℓ_x r_y + r_x y' has to be bounded, in the same ways. Where r is as large as ℓ nothing is gained by that.
+x y = x_c y_c + x_c y' + x' y_c + x' y'. For a product of rows and columns, Σ_k x'_ik y'_kj is bounded by the ellipsoids
+of both (ops/generators.py). For elementwise products x'_k y'_k, every functional Σ_k η_k x'_k y'_k is needed. It is a
+quadratic form in the unknowns whose matrix is Σ_k η_k g_k h_kᵀ; the spectral norm of that is at most its Frobenius
+norm, so
+  |Σ_k η_k x'_k y'_k|² ≤ U U' ηᵀ (C ∘ C') η,
+an ellipsoid whose matrix is the elementwise product of the two matrices. With few unknowns it is far smaller than the
+box of the products; where every number has its own unknown, the box is smaller. Each row takes the smaller one.
+
+Where products of the input's unknowns are kept (second_order.py), x' = ℓ_x + r_x and y' = ℓ_y + r_y, and ℓ_x ℓ_y is
+exact. Only ℓ_x r_y + r_x y' has to be bounded, in the same ways. Where r is as large as ℓ, that gains nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +33,12 @@ from vertex_softmax.ops.unknowns import LocalUnknowns, Unknowns, spread_numbers
 from vertex_softmax.ops.zonotope import Ellipse, RowShape, Zonotope, aligned, ellipsoid_balls, times_right
 
 MOST_SPREAD_NUMBERS = {"cpu": 1 << 26, "cuda": 1 << 31}
-"""A block of local unknowns is spread over all products of rows and columns if it has at most so many numbers then, for
-each input; beyond that only its reach is known. (Many tokens have many more scores than queries and keys.)"""
+"""In a matrix product, a block of local unknowns is spread only if it then has at most this many numbers for each
+input; beyond that, only its reach is used. (With many tokens there are many more scores than queries and keys.)"""
 
 
 def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
-    """x @ y over the last two dimensions, (batch, ..., n, k), (batch, ..., k, m)."""
+    """The zonotope of x @ y over the last two dimensions, (batch, ..., n, k), (batch, ..., k, m)."""
     blocks, own = _by_rows(x, y.centre)
     others, of_columns = _by_rows(y.transposed, x.centre.mT)
     for unknowns, turned in others.items():
@@ -65,7 +68,10 @@ def matrix_product(x: Zonotope, y: Zonotope) -> Zonotope:
 
 
 def _by_rows(x: Zonotope, right: Tensor) -> tuple[dict[Unknowns, Tensor], Tensor]:
-    """x' @ right in unknowns that are not local: what is local is small until then; and how far those alone reach."""
+    """x' @ right in unknowns that are not local, and the reach of local unknowns that are not kept.
+
+    Local unknowns are spread only after the product, because they take less memory before.
+    """
     blocks: dict[Unknowns, Tensor] = {}
     own = torch.zeros_like(x.centre @ right)
     most = MOST_SPREAD_NUMBERS.get(own.device.type, MOST_SPREAD_NUMBERS["cpu"]) * own.shape[0]
@@ -81,11 +87,11 @@ def _by_rows(x: Zonotope, right: Tensor) -> tuple[dict[Unknowns, Tensor], Tensor
 
 
 _known: weakref.WeakKeyDictionary[Zonotope, tuple[weakref.ref[Zonotope], Tensor]] = weakref.WeakKeyDictionary()
-"""Of factors that are alive, with the other one: boxes and zonotopes both ask for what is of second order."""
+"""For factors that are alive, the other factor and the bound: boxes and zonotopes both need it."""
 
 
 def second_order(x: Zonotope, y: Zonotope) -> Tensor:
-    """|Σ_k x'_ik y'_kj| at most, (batch, ..., n, m). Made once."""
+    """An upper bound of |Σ_k x'_ik y'_kj|, (batch, ..., n, m). Cached."""
     known = _known.get(x)
     if known is None or known[0]() is not y:
         known = weakref.ref(y), _second_order(x, y)
@@ -114,7 +120,7 @@ def _elementwise(a: RowShape, b: RowShape) -> Ellipse:
 
 
 def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
-    """x · y elementwise, (batch, rows..., d)."""
+    """The zonotope of x · y elementwise, (batch, rows..., d)."""
     x, y = aligned(x, y)
     blocks: dict[Unknowns, Tensor] = {
         unknowns: columns * y.centre[:, None, None] for unknowns, columns in x.blocks.items()
@@ -140,9 +146,9 @@ def element_product(x: Zonotope, y: Zonotope, origin: str) -> Zonotope:
 def product_errors(
     factors: Sequence[tuple[Zonotope, Zonotope]], origin: str, weight: Tensor | None = None
 ) -> tuple[Tensor, tuple[Unknowns, Tensor] | None]:
-    """Σ x' y' elementwise over some pairs of factors (batch, rows..., d), times a weight of each number.
+    """A bound of Σ x' y', elementwise products added over some pairs of factors (batch, rows..., d), times `weight`.
 
-    Returns what each number may be off by itself, and balls for the rows where one ellipsoid is better.
+    Returns the error of each number by itself, and balls for the rows in which one ellipsoid is smaller than that box.
     """
     one = torch.ones_like(factors[0][0].centre) if weight is None else weight
     box = one.abs() * torch.stack([x.radius * y.radius for x, y in factors]).sum(0)
@@ -151,7 +157,7 @@ def product_errors(
         found = _elementwise(x.row_shape, y.row_shape)
         ellipses.append(Ellipse(found.matrix * one.unsqueeze(-1) * one.unsqueeze(-2), found.scale))
     length = torch.stack([each.length for each in ellipses]).sum(0)
-    # the mean over directions η: √(tr M) of the ellipsoid, √(2/π) Σ of the box
+    # means over directions η: √(tr M) for the ellipsoid, √(2/π) Σ for the box
     better = (length > 0) & (length < math.sqrt(2 / math.pi) * box.sum(-1))
     if not bool(better.any()):
         return box, None

@@ -1,4 +1,4 @@
-"""What rounding adds to a zonotope: a share of the size of what was added up."""
+"""Charge rounding to a zonotope: slack in proportion to the size of what was added up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vertex_softmax.ops.zonotope import Zonotope
 
 
 def rounded(zonotope: Zonotope, size: Tensor) -> Zonotope:
-    """The zonotope with slack for numbers of the given size, (batch, *shape); as it is where precision has no share."""
+    """The zonotope with slack for sums of the given size, (batch, *shape); unchanged in a precision without a share."""
     share = OUTWARD.get(size.dtype, 0.0)
     if share == 0:
         return zonotope

@@ -1,15 +1,20 @@
-"""Zonotopes through attention: rows of softmax(scores) @ values.
+"""Zonotopes through attention to first order: rows of softmax(scores) @ values.
 
-Per row let ω = softmax at the centre of the scores, v̄ = Σ ω v the row there, and t the scores less their mean by ω and
-less their centre: Σ ω t = 0 and p_j = ω_j e^{t_j − D} with D = log Σ ω e^t ≥ 0, of second order. Since Σ p = 1,
+Invariant: the zonotope returned contains the rows for all scores and values of the given zonotopes, rounding included.
+
+For each row let ω be the softmax at the centre of the scores, v̄ = Σ ω v^c the row there, and t the deviation of the
+scores from their centre, less its mean by ω. Then Σ ω t = 0 and p_j = ω_j e^{t_j − D} with D = log Σ ω e^t ≥ 0, of
+second order. Since Σ p = 1,
   Σ_j p_j v_j = v̄ + Σ_j p_j (v_j^c − v̄) + Σ_j p_j v'_j.
-The first sum needs an affine function of t_j and an error for each key, α_j + β_j t_j ± δ_j; of two that are known the
-row takes the one with less error:
-- exponential: e^t over [−τ, τ] is on its chord of slope sinh(τ)/τ to within half of cosh τ − a + a log a; the common
-  factor e^{−D} multiplies Σ ω_j (e^{t_j} − 1)(v_j^c − v̄), because Σ ω_j (v_j^c − v̄) = 0: an error of third order;
-- logistic: p_j = σ(z_j), where by Jensen's inequality z_j = logit ω_j + t_j / (1 − ω_j) − D_j, 0 ≤ D_j, and D_j is of
-  second order too; σ is bounded and nowhere steeper than ¼, which no exponential is.
-The second sum is Σ p_j^c v'_j and an error (p_j − p_j^c) v'_j in the shape of v'_j, with p_j in its range.
+For the first sum, p_j is written as an affine function of t_j with an error, α_j + β_j t_j ± δ_j. There are two ways,
+and each row takes the one with less error:
+- exponential: e^t − a t for |t| ≤ τ, with the slope a = sinh(τ)/τ of the chord, ranges from a − a log a to cosh τ. The
+  common factor e^{−D} multiplies Σ ω_j (e^{t_j} − 1) (v_j^c − v̄), because Σ ω_j (v_j^c − v̄) = 0; so its error is of
+  third order;
+- logistic: p_j = σ(z_j), where by Jensen's inequality z_j = logit ω_j + t_j / (1 − ω_j) − D_j with D_j ≥ 0, of second
+  order too; σ is bounded and nowhere steeper than ¼, unlike any exponential.
+
+The second sum is Σ p_j^c v'_j and errors (p_j − p_j^c) v'_j in the shape of v'_j, with p_j in its range.
 """
 
 from __future__ import annotations
@@ -34,40 +39,44 @@ from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_block
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CentredScores:
-    """Scores less their mean by ω and less their centre, (batch, ..., n, K); 0 where a key is masked."""
+    """t: the scores' deviation from their centre, less its mean by ω, (batch, ..., n, K); 0 where a key is masked."""
 
     log_weights: Tensor
-    """log ω, −inf where a key is masked"""
+    """log ω, the log-softmax at the centre; −inf where a key is masked"""
     blocks: dict[Unknowns, Tensor]
     """(batch, balls, dimension, ..., n, K)"""
     loose: Tensor
-    """what is not in the blocks"""
+    """the error that is not in the blocks"""
     reach: Tensor
-    """τ, |t| at most"""
+    """τ, an upper bound of |t|"""
 
     @functools.cached_property
     def deviation(self) -> Zonotope:
-        """t itself, around 0."""
+        """t as a zonotope around 0."""
         return Zonotope(torch.zeros_like(self.loose), self.blocks, None, self.loose)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Weights:
-    """p_j = middle + slope·t_j ± error, but for a multiple of ω_j that is common to a row; (batch, ..., n, K)."""
+    """p_j = middle + slope·t_j ± error, up to a multiple of ω_j that is common to a row; (batch, ..., n, K)."""
 
     middle: Tensor
     slope: Tensor
     error: Tensor
     range: Interval
-    """of p_j"""
+    """the range of p_j"""
 
 
 _known: weakref.WeakKeyDictionary[Zonotope, tuple[Tensor, Care, CentredScores]] = weakref.WeakKeyDictionary()
-"""Of scores that are alive, with the centre and the care that they were made for: boxes and rows both ask for them."""
+"""For scores that are alive, the centre and the care they were centred with, and the result: boxes and rows both need
+it."""
 
 
 def centred_scores(scores: Zonotope, masked: Tensor, care: Care = Care.TIGHT) -> CentredScores:
-    """`masked`: the centre of the scores with −inf where a key is masked. Made once."""
+    """The scores less their means (`CentredScores`). Cached.
+
+    masked: the centre of the scores, with −inf where a key is masked.
+    """
     known = _known.get(scores)
     if known is None or known[1] is not care or not torch.equal(known[0], masked):
         known = masked, care, _centred_scores(scores, masked, care)
@@ -92,7 +101,7 @@ def _centred_scores(scores: Zonotope, masked: Tensor, care: Care) -> CentredScor
     share = weights * loose
     rest = _others(share)
     own = torch.where(present, _others(weights) * loose + rest, torch.zeros_like(weights))
-    # of a key with nearly all the weight, t is the small difference of large numbers
+    # for a key with nearly all the weight, t is a small difference of large numbers
     rounding = OUTWARD.get(weights.dtype, 0.0) or 8 * torch.finfo(weights.dtype).eps
     own = own + torch.where(present, rounding * scores.rough_radius, torch.zeros_like(weights))
     reach = Zonotope(torch.zeros_like(weights), blocks, None, own).radius_by(care)
@@ -100,13 +109,13 @@ def _centred_scores(scores: Zonotope, masked: Tensor, care: Care) -> CentredScor
 
 
 def _others(x: Tensor) -> Tensor:
-    """Σ over the other keys, summed and not subtracted: (..., K) → (..., K)."""
+    """For each key the sum over all other keys, computed without subtraction: (..., K) → (..., K)."""
     keys = x.shape[-1]
     return x @ (1 - torch.eye(keys, dtype=x.dtype, device=x.device))
 
 
 def _log_others(x: Tensor) -> Tensor:
-    """log Σ over the other keys of e^x: (..., K) → (..., K); −inf where there is none."""
+    """For each key log Σ e^x over all other keys: (..., K) → (..., K); −inf where there are none."""
     none = torch.full_like(x[..., :1], -torch.inf)
     before = torch.cat([none, x.logcumsumexp(-1)[..., :-1]], -1)
     behind = torch.cat([none, x.flip(-1).logcumsumexp(-1)[..., :-1]], -1).flip(-1)
@@ -114,11 +123,11 @@ def _log_others(x: Tensor) -> Tensor:
 
 
 def logistic(scores: CentredScores) -> Weights:
-    """By p = σ(z); the slope is that of the chord or the one at the centre, whichever has less error."""
+    """p as the logistic function of z, with the slope of its chord or of its centre, whichever has less error."""
     log, tau = scores.log_weights, scores.reach
     present = log > -torch.inf
     log_rest = _log_others(log)
-    # a key whose t is 0 throughout is moved by the others, through D
+    # a key whose t is always 0 still moves through D, if another key's does
     moves = torch.where(present, tau, torch.zeros_like(tau)).amax(-1, keepdim=True) != 0  # also NaN
     varies = present & (log_rest > -torch.inf) & moves
     rest = torch.where(varies, log_rest, torch.zeros_like(log)).exp()
@@ -149,16 +158,16 @@ def logistic(scores: CentredScores) -> Weights:
 
 
 def _chord(odds: Tensor, wide: Tensor, z: Interval) -> Tensor:
-    """The slope of σ between the ends of z, at most ¼."""
+    """The slope of σ between the ends of z, clamped to at most ¼."""
     ends = torch.sigmoid(torch.minimum(odds + wide, z.upper)) - torch.sigmoid(torch.maximum(odds - wide, z.lower))
     width = torch.where(wide > 0, 2 * wide, torch.ones_like(wide))
     return (ends / width).clamp(0.0, 0.25)
 
 
 def _logistic_band(slope: Tensor, odds: Tensor, wide: Tensor, most: Tensor, z: Interval) -> tuple[Tensor, Tensor]:
-    """Middle and error of σ(z) − slope·x over |x| ≤ wide, where odds + x − most ≤ z ≤ odds + x, and z in its range.
+    """Middle and half-width of σ(z) − slope·x for |x| ≤ wide and odds + x − most ≤ z ≤ odds + x, with z in its range.
 
-    σ(z) − slope·z has its one inner maximum at z₁ and its one inner minimum at −z₁, σ'(z₁) = slope, or none.
+    If σ'(z₁) = slope for some z₁ ≥ 0, σ(z) − slope·z has its one inner maximum at z₁ and its one inner minimum at −z₁.
     """
     root = (1 - 4 * slope).clamp(min=0).sqrt()
     turn = (
@@ -179,21 +188,21 @@ def _logistic_band(slope: Tensor, odds: Tensor, wide: Tensor, most: Tensor, z: I
     top = torch.stack([above(first), above(inside), above(highest)]).amax(0)
     inside = torch.minimum(torch.maximum(-turn, lowest), last)
     bottom = torch.stack([below(lowest), below(inside), below(last)]).amin(0)
-    # without a bound of D the value is only known by its range
+    # if D has no bound, the value is known only by its range
     free = ~most.isfinite()
     bottom = torch.where(free, torch.sigmoid(z.lower) - slope * wide, bottom)
     return (top + bottom) / 2, (top - bottom) / 2
 
 
 def exponential(scores: CentredScores, range_: Interval) -> Weights:
-    """By the chord of e^t and the common factor e^{−D}."""
+    """p by the chord of e^t, and the common factor e^{−D}."""
     tau, weights = scores.reach, scores.log_weights.exp()
     moves = tau > 0
     slope = torch.where(moves, torch.sinh(tau) / torch.where(moves, tau, torch.ones_like(tau)), torch.ones_like(tau))
     high = torch.maximum(torch.cosh(tau), tau.exp() - slope * tau)  # the two ends, equal but for rounding
     low = torch.minimum(slope - slope * slope.log(), high)
     curved = torch.expm1(tau) - tau
-    factor = torch.exp(-torch.log1p((weights * curved).sum(-1, keepdim=True)))  # e^{−D} at the least
+    factor = torch.exp(-torch.log1p((weights * curved).sum(-1, keepdim=True)))  # the least value of e^{−D}
     middle, half = (1 + factor) / 2, (1 - factor) / 2
     return Weights(
         middle=weights * middle * (high + low) / 2,
@@ -205,9 +214,9 @@ def exponential(scores: CentredScores, range_: Interval) -> Weights:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Products:
-    """Σ u |ξ|² ≤ U holds the unknowns of the value of a key, and what t_j v'_j is over that ball.
+    """The value v' of each key, and t_j v'_j, over a ball Σ u |ξ|² ≤ U of the unknowns with weights u for each key.
 
-    v'_j is in the shape C (η·v'_j at most √(U ηᵀCη)), and t_j v'_j = shift ± size √(ηᵀCη), of what is in blocks.
+    |η·v'_j| ≤ √(U ηᵀCη), and η·t_j v'_j = η·shift ± size √(ηᵀCη), for the part of t_j v'_j that is in blocks.
     """
 
     shape: Tensor
@@ -221,11 +230,14 @@ class Products:
 
 
 SHARE_OF_SCORES = 1.0
-"""How much of the weights u goes by the scores' unknowns, beside 1 by the values': unknowns of scores need some too."""
+"""The share of the scores' unknowns in the weights u, relative to 1 for the values'; scores' unknowns need a weight
+too."""
 
 
 def products(t: CentredScores, values: Zonotope) -> Products:
-    """(g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, in the inner product with 1/u."""
+    """The products t_j v'_j: (g·ξ)(h·ξ) lies in U (g·h ± |g||h|) / 2 over the ball, with the inner product of weights
+    1/u.
+    """
     none = torch.zeros_like(values.centre[..., 0])
     of_values = dict(values.written_out(unknowns) for unknowns in values.blocks)
     of_t = dict(written_out(*block) for block in t.blocks.items())
@@ -273,7 +285,10 @@ def products(t: CentredScores, values: Zonotope) -> Products:
 
 
 def over_keys(times: Tensor, shape: Tensor) -> Ellipse:
-    """The sum over keys of errors times_j √(ηᵀ C_j η): times (batch, ..., n, K), C (batch, ..., K, d, d)."""
+    """The ellipse of a sum over keys of errors times_j √(ηᵀ C_j η).
+
+    times: (batch, ..., n, K), C: (batch, ..., K, d, d).
+    """
     d = shape.shape[-1]
     trace = shape.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=0)  # (batch, ..., K)
     unit = shape / torch.where(trace > 0, trace, torch.ones_like(trace))[..., None, None]
@@ -284,12 +299,15 @@ def over_keys(times: Tensor, shape: Tensor) -> Ellipse:
 
 
 def _everywhere(unknowns: Unknowns) -> Unknowns:
-    """The name of unknowns in blocks that have all of them for every number."""
+    """The unknowns as the name of blocks that store all of them for every number."""
     return unknowns.everywhere if isinstance(unknowns, LocalUnknowns) else unknowns
 
 
 def _mixed(left: Tensor, columns: Tensor, unknowns: LocalUnknowns) -> Tensor:
-    """left (batch, ..., n, K) @ columns (batch, slots, k, ..., K, d) of local unknowns, spread: no sum over keys."""
+    """left (batch, ..., n, K) @ columns (batch, slots, k, ..., K, d) of local unknowns, as a block for all balls.
+
+    There is no sum over keys: each key's slot is scattered to its ball.
+    """
     parts = left.movedim(-1, 1)[:, None, :, None, ..., None] * columns.movedim(-2, 2).unsqueeze(-2)
     parts = parts.flatten(1, 2)  # (batch, slots · K, k, ..., n, d)
     ids = unknowns.ids.movedim(-2, 1).flatten(0, 1)[:, None, ..., None]  # (slots · K, 1, ..., 1, 1)
@@ -298,7 +316,9 @@ def _mixed(left: Tensor, columns: Tensor, unknowns: LocalUnknowns) -> Tensor:
 
 
 def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) -> Zonotope:
-    """softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) → (batch, ..., n, d)."""
+    """The zonotope of softmax(scores) @ values: scores (batch, ..., n, K), values (batch, ..., K, d) →
+    (batch, ..., n, d).
+    """
     values = values.by_rows
     t = centred_scores(scores, masked)
     weights = t.log_weights.exp()
@@ -312,7 +332,7 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
     middle, slope, error = (
         torch.where(less, b, a) for a, b in ((p.middle, other.middle), (p.slope, other.slope), (p.error, other.error))
     )
-    # errors: one for each key towards its value, and (p_j − at_j) v'_j in the shape of v'_j
+    # errors: for each key one along w_j, and (p_j − at_j) v'_j in the shape of v'_j
     keys = Segments((error + slope.abs() * t.loose).unsqueeze(-1) * away)
     second = products(t, values)
     root_most = second.most.sqrt().unsqueeze(-2)
@@ -337,7 +357,7 @@ def attended(scores: Zonotope, masked: Tensor, values: Zonotope, origin: str) ->
         errors.append(over_keys(at.abs() * shape.size.sqrt().unsqueeze(-2), shape.matrix))
     loose, none = (at.abs() + off) @ values.loose, torch.zeros_like(row)
     bare = values.own is None and values.inputs is None
-    if bare:  # rounding: as intervals it would grow from layer to layer
+    if bare:  # rounding: separate intervals would grow from layer to layer
         errors.append(Ellipse(torch.diag_embed(loose), loose.sum(-1).sqrt()))
     blocks.update(error_blocks(errors, origin))
     centre = row + (middle.unsqueeze(-1) * away).sum(-2) + shift

@@ -1,10 +1,12 @@
-"""What is of second order in the input's unknowns is kept as such: products ξ_i ξ_j are unknowns of their own.
+"""Products ξ_i ξ_j of the input's unknowns as unknowns of their own, so that terms of second order are kept exactly.
+
+Invariant: what is called *kept* is exact to rounding; everything else is enclosed by errors of known size.
 
 A node's deviation from its centre is y' = ℓ + r (`Zonotope.linear`, `Zonotope.rest`): the part ℓ that is linear in the
-input's unknowns, and the rest, which is of second order at least. A product of two deviations is ℓ_x ℓ_y, whose
-coefficients are known exactly, and ℓ_x r_y + r_x y', of third order. So the errors of ops, of which nothing is known
-but their size, are of third order; what is of second order adds up with its signs over keys, heads, hidden units,
-tokens and layers, and is bounded where a range is needed, as a whole (ops/pairs.py).
+input's unknowns, and the rest r, of second order at least. A product of two deviations is ℓ_x ℓ_y, whose coefficients
+are known exactly, plus ℓ_x r_y + r_x y', of third order. So the errors of ops, of which only the size is known, are of
+third order. Terms of second order are added with their signs over keys, heads, hidden units, tokens and layers, and are
+bounded as a whole where a range is needed (ops/pairs.py).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from vertex_softmax.ops.zonotope import Zonotope
 
 
 def linear_columns(y: Zonotope, inputs: InputUnknowns) -> Tensor:
-    """ℓ, (batch, n, *shape); 0 where y does not depend on the input's unknowns."""
+    """The columns of ℓ, (batch, n, *shape); 0 if y does not depend on the input's unknowns."""
     if inputs in y.blocks:
         return y.blocks[inputs].squeeze(1 if inputs.ball else 2)
     batch, shape = y.centre.shape[0], y.centre.shape[1:]
@@ -45,7 +47,7 @@ def with_products(y: Zonotope, inputs: InputUnknowns, products: tuple[Tensor, Te
 
 
 def chosen(first: Tensor, a: Zonotope, b: Zonotope) -> Zonotope:
-    """The numbers of a where `first` (batch, *shape or broadcast to it), and those of b elsewhere."""
+    """The numbers of a where `first` (batch, *shape, or broadcast to it) is True, and those of b elsewhere."""
     first = first.expand_as(a.centre)
     if bool(first.all()):
         return a

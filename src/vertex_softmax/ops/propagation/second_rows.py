@@ -1,15 +1,19 @@
-"""Rows of attention to second order in the input's unknowns (second_order.py).
+"""Zonotopes through attention to second order in the input's unknowns (second_order.py).
 
-With the words of rows.py, w_j = v_j^c − v̄ and S = Σ ω_j (e^{t_j} − 1) ≥ 0 (as Σ ω t = 0, it is of second order):
+Invariant: the zonotope returned contains the rows for all scores and values of the given zonotopes, rounding included.
+
+In the notation of rows.py, with w_j = v_j^c − v̄ and S = Σ ω_j (e^{t_j} − 1) ≥ 0 (of second order, as Σ ω t = 0),
   Σ_j p_j v_j = v̄ + N / (1 + S),  N = Σ_j ω_j e^{t_j} (w_j + v'_j),
 because Σ ω_j w_j = 0 and Σ p_j = 1. With |t| ≤ τ, by the series of sinh and cosh and Chebyshev's polynomials,
   e^t = α + β t + γ t² ± δ,  β = 1 + τ²/8,  γ = ½ + τ²/24,  α = 1 − τ⁴/192 + ρ_c/2,
   δ = τ³/24 + τ⁴/192 + ρ_s + ρ_c/2,  ρ_s = τ⁵ cosh τ / 120,  ρ_c = τ⁶ cosh τ / 720.
-t = ℓ_t + r_t and v' = ℓ_v + r_v: of N, γ ℓ_t² w and β ℓ_t ℓ_v are products of inputs. Of third order are
+With t = ℓ_t + r_t and v' = ℓ_v + r_v, the terms γ ℓ_t² w and β ℓ_t ℓ_v of N are products of inputs and kept. Errors, of
+third order, are
 - along w_j: δ and γ (2 ℓ_t r_t + r_t²);
-- in the shape of r_v: β ℓ_t; in that of v': β r_t, γ (t² − τ²/2) and δ;
-- N S / (1 + S), in the shape of N.
-A key whose r_t is so large that the line of slope sinh(τ)/τ has less error takes that line (γ = 0).
+- in the shape of r_v: β ℓ_t; in the shape of v': β r_t, γ (t² − τ²/2) and δ;
+- in the shape of N: N S / (1 + S).
+
+A key whose r_t is so large that the line of slope sinh(τ)/τ has less error uses that line (γ = 0).
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ class Parabolas:
 
 
 def parabolas(tau: Tensor, mixed: Tensor) -> Parabolas:
-    """For each key the parabola, or the line where γ · mixed + δ of the parabola is more than the line's error."""
+    """For each key the parabola, or the chord's line if γ · mixed + δ of the parabola exceeds the line's error."""
     cosh = torch.cosh(tau)
     odd, even = tau**5 * cosh / 120, tau**6 * cosh / 720
     gamma = 0.5 + tau.square() / 24
@@ -60,7 +64,9 @@ def parabolas(tau: Tensor, mixed: Tensor) -> Parabolas:
 def attended_to_second_order(
     scores: Zonotope, masked: Tensor, values: Zonotope, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """softmax(scores) @ values, and the rows (batch, ..., n) where the errors are less than what is linear."""
+    """The zonotope of softmax(scores) @ values, and the rows (batch, ..., n) whose errors are smaller than their linear
+    part.
+    """
     values = values.spread
     t = centred_scores(scores, masked)
     weights = t.log_weights.exp()
@@ -101,7 +107,7 @@ def attended_to_second_order(
 def _products(
     t: Zonotope, values: Zonotope, inputs: InputUnknowns, bent: Tensor, sloped: Tensor, away: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Σ_j bent_j ℓ_t² w_j + sloped_j ℓ_t ℓ_v as coefficients of pairs and squares of inputs."""
+    """The products Σ_j bent_j ℓ_t² w_j + sloped_j ℓ_t ℓ_v as coefficients of pairs and squares of inputs."""
     of_t, of_v = linear_columns(t, inputs), linear_columns(values, inputs)
     right = of_t.unsqueeze(-1) * (bent.unsqueeze(-1) * away)[:, None]  # (batch, n, ..., rows, K, d)
     right = right + sloped[:, None, ..., None] * of_v.unsqueeze(-3)
@@ -109,7 +115,7 @@ def _products(
 
 
 def _divided(numerator: Zonotope, t: CentredScores, weights: Tensor, origin: str) -> tuple[Zonotope, Tensor]:
-    """N / (1 + S), with 0 ≤ S ≤ Σ ω (e^τ − 1 − τ); and the length of the error that this adds, (batch, ..., n)."""
+    """N / (1 + S), with 0 ≤ S ≤ Σ ω (e^τ − 1 − τ); and the length of the error added by it, (batch, ..., n)."""
     most = (weights * (torch.expm1(t.reach) - t.reach).clamp(min=0)).sum(-1)
     least = 1 / (1 + most)
     middle, half = (1 + least) / 2, (1 - least) / 2

@@ -1,10 +1,12 @@
-"""Smooth functions of one number to third order in the input's unknowns (third_order.py).
+"""Zonotopes through smooth functions of one number, to third order in the input's unknowns (third_order.py).
 
-With |x'| ≤ h, x' = ℓ + q + s and r = q + s, by Taylor's polynomial with a bound F of |f''''|:
+Invariant: the zonotope returned contains f(x) for every x of the given one with |x'| ≤ h, rounding included.
+
+With x' = ℓ + q + s and r = q + s, by Taylor's polynomial with a bound F of |f''''|,
   f(c + x') = f + f' x' + f'' x'²/2 + f''' x'³/6 ± F h⁴/24,
   x'² = ℓ² + 2ℓq + (ℓ s + s x' + q r),
   x'³ = ℓ³ + m r,  m = x'² + x' ℓ + ℓ² between 0 and M = h² + h|ℓ| + |ℓ|².
-ℓ², ℓ q and ℓ³ are kept; m r is M/2 · r to within M/2 · |r|.
+ℓ², ℓ q and ℓ³ are kept; m r is replaced by M/2 · r, with an error of at most M/2 · |r|.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from vertex_softmax.ops.unknowns import InputUnknowns, Unknowns
 from vertex_softmax.ops.zonotope import Zonotope
 
 Differentiate = Callable[[Tensor], Derivatives | None]
-"""A function and its derivatives at some numbers; None if it is not smooth."""
+"""The values and derivatives of a function at some numbers; None if it is not smooth."""
 
 
 def bent_by_best(x: Zonotope, of: Differentiate, box: Interval, other: Zonotope, origin: str) -> Zonotope:
-    """f(x) for x in a box: to third order in the rows where errors are less, as `other` elsewhere."""
+    """f(x) for x in a box: to third order in the rows in which that has smaller errors, and `other` elsewhere."""
     inputs = x.inputs
     if inputs is None or inputs.triples is None or x.centre.dim() < 3:
         return other
@@ -43,7 +45,7 @@ def bent_by_best(x: Zonotope, of: Differentiate, box: Interval, other: Zonotope,
 
 
 def bent_to_third_order(x: Zonotope, at: Derivatives, h: Tensor, inputs: InputUnknowns, origin: str) -> Zonotope:
-    """f(x) for |x'| ≤ h."""
+    """f(x) for |x'| ≤ h, to third order."""
     line, rest = x.linear.radius, x.rest.tightest_radius
     most = h.square() + h * line + line.square()  # M
     bow, third = at.second / 2, at.third / 6

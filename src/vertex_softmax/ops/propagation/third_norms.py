@@ -1,13 +1,14 @@
-"""The normalisation to third order in the input's unknowns (third_order.py), with the words of norms.py.
+"""Zonotopes through a normalisation to third order in the input's unknowns, in the notation of norms.py.
+
+Invariant: the zonotope returned contains y/σ(y) for every y of the given one, rounding included.
 
 With b = |y⊥|²/W, (1 + a)⁻² = 1 − 2a + φ, φ ≥ 0, and (1 + s)^{−1/2} = 1 − β/2 + E, where β = b (1 + a)⁻² and E is of
-fourth order but for eps, exactly
+fourth order apart from eps, exactly
   y/(ρσ) = c + y⊥ − a y⊥ + a² y⊥ − a³/(1 + a) y⊥ − (b/2)(1 − 2a + φ) c − (b/2)(1 + a)⁻³ y⊥ + E (c + y⊥/(1 + a)),
-E = −κ/2 + ψ = κ₀ (a − φ/2) + ψ.
-Every deviation is ℓ + q + s, r = q + s, and b_ℓ = |ℓ⊥|²/W. Products of two of the input's unknowns are −a_ℓ ℓ⊥ and
-−b_ℓ/2 c, products of three
+E = −κ/2 + ψ = κ₀ (a − φ/2) + ψ. Every deviation is ℓ + q + s (linear, quadratic, and the rest), r = q + s, and b_ℓ =
+|ℓ⊥|²/W. The products of two of the input's unknowns are −a_ℓ ℓ⊥ and −b_ℓ/2 c; the products of three are
   (a_ℓ² − a_q − b_ℓ/2) ℓ⊥ − a_ℓ q⊥ + (a_ℓ b_ℓ − ℓ⊥·q⊥/W) c.
-What is left is of fourth order: multiples of y⊥, of ℓ⊥, of r⊥ and of s⊥, each in its own shape, and of c.
+The errors are of fourth order: multiples of y⊥, of ℓ⊥, of r⊥ and of s⊥, each in its own shape, and of c.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_block
 
 
 def normalized_by_best(y: Zonotope, eps: float, origin: str) -> Zonotope:
-    """The rows of y, (batch, rows..., d), divided by √(mean of their squares + eps), each by the order that is best."""
+    """The rows of y, (batch, rows..., d), divided by √(mean of their squares + eps); each row by the best order."""
     found, inputs = normalized(y, eps, origin), y.inputs
     if inputs is None or inputs.triples is None:
         return found
@@ -37,7 +38,7 @@ def normalized_by_best(y: Zonotope, eps: float, origin: str) -> Zonotope:
 
 
 def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: InputUnknowns) -> tuple[Zonotope, Tensor]:
-    """The rows of y, (batch, rows..., d), and in which of them (batch, rows...) that may be used."""
+    """The normalised rows of y, (batch, rows..., d), and in which rows (batch, rows...) they may be used."""
     c = y.centre
     d = c.shape[-1]
     square = c.square().sum(-1)
@@ -99,7 +100,7 @@ def normalized_to_third_order(y: Zonotope, eps: float, origin: str, inputs: Inpu
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forms:
-    """ℓ⊥ and q⊥, (batch, ·, rows..., d), and what of a and b are forms, (batch, ·, rows...)."""
+    """Linear and quadratic forms: ℓ⊥ and q⊥, (batch, ·, rows..., d); the parts of a and b_ℓ, (batch, ·, rows...)."""
 
     line: Tensor
     form: Tensor
@@ -127,7 +128,7 @@ def _forms(y: Zonotope, across: Zonotope, inputs: InputUnknowns, square: Tensor,
 
 
 def _with_products(found: Zonotope, c: Tensor, of: Forms, inputs: InputUnknowns, rho: Tensor) -> Zonotope:
-    """The products of two and of three of the input's unknowns."""
+    """`found` with the products of two and of three of the input's unknowns added."""
     scale, a_line = rho.unsqueeze(-1), of.a_line
     a_constant, a_square = triples.squared(a_line, a_line)
     # −a_ℓ ℓ⊥ − b_ℓ/2 c

@@ -1,18 +1,23 @@
-"""Rows of attention to third order in the input's unknowns (third_order.py), with the words of second_rows.py.
+"""Zonotopes through attention to third order in the input's unknowns, in the notation of second_rows.py.
 
-With |t| ≤ τ, by Chebyshev's polynomials of t⁴ and t⁵ and what the series has beyond,
+Invariant: the zonotope returned contains the rows for all scores and values of the given zonotopes, rounding included.
+
+With |t| ≤ τ, by Chebyshev's polynomials for t⁴ and t⁵ and a bound of the rest of the series,
   e^t = α + β t + γ t² + μ t³ ± δ,  α = 1 − τ⁴/192,  β = 1 − τ⁴/384,  γ = ½ + τ²/24,  μ = 1/6 + τ²/96,
   δ = τ⁴/192 + τ⁵/1920 + (τ⁶/720 + τ⁷/5040) cosh τ.
-A key whose rest is large takes a parabola (μ = 0) or a line (γ = μ = 0). With t = ℓ + q + s and r = q + s,
-  t² = ℓ² + 2ℓq + (2ℓs + r²),  t³ = ℓ³ + m r,  0 ≤ m ≤ M = τ² + τ|ℓ| + |ℓ|²:
-of Σ ω e^t w, β t, γ (ℓ² + 2ℓq) and μ ℓ³ are kept, r² is half of its most to within that, and m is M/2 to within M/2.
+A key whose rest is large uses a parabola (μ = 0) or a line (γ = μ = 0). With t = ℓ + q + s and r = q + s,
+  t² = ℓ² + 2ℓq + (2ℓs + r²),  t³ = ℓ³ + m r,  0 ≤ m ≤ M = τ² + τ|ℓ| + |ℓ|².
+Of Σ ω e^t w, the terms β t, γ (ℓ² + 2ℓq) and μ ℓ³ are kept; r² is replaced by half of its largest value, and m by M/2,
+with errors of the same size.
 
-In Σ ω e^t v' a parabola or a line is enough: α v', β (ℓ ℓ_v + ℓ q_v + q ℓ_v) and γ ℓ² ℓ_v are kept. Errors are β ℓ in
-the shape of s_v, β q in that of r_v, β s and δ in that of v', γ (t² − ℓ²) in that of ℓ_v, γ (t² − τ²/2) in that of r_v.
+In Σ ω e^t v' a parabola or a line is enough: α v', β (ℓ ℓ_v + ℓ q_v + q ℓ_v) and γ ℓ² ℓ_v are kept. The errors are β ℓ
+in the shape of s_v, β q in the shape of r_v, β s and δ in the shape of v', γ (t² − ℓ²) in the shape of ℓ_v, and γ (t² −
+τ²/2) in the shape of r_v.
 
-Z = Σ ω e^t is one more column of N, whose w are all 1 and whose v' are 0: it has the same products and the same errors.
-With M = N/Z_c and z = Z/Z_c − 1 a row is v̄ + M / (1 + z). Of M_ℓ (1 − z + z²/(1 + z)) the products M_ℓ z_ℓ and M_ℓ z_q
-are kept, of M_c (1 − z + …) all of M_c z; what is not linear in M is multiplied by 1/(1 + z), which lies in its range.
+Z = Σ ω e^t is treated as one more column of N, whose w are all 1 and whose v' are 0; it has the same products and the
+same errors. With M = N/Z_c and z = Z/Z_c − 1, a row is v̄ + M / (1 + z). Of M_ℓ (1 − z + z²/(1 + z)) the products M_ℓ
+z_ℓ and M_ℓ z_q are kept, and of M_c (1 − z + …) all of M_c z. The part of M that is not linear is multiplied by 1/(1 +
+z), of which only the range is used.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from vertex_softmax.ops.zonotope import Ellipse, Segments, Zonotope, error_block
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sizes:
-    """How far the parts of t reach, (batch, ..., n, K)."""
+    """Upper bounds of the parts of t, (batch, ..., n, K)."""
 
     whole: Tensor
     """τ"""
@@ -47,12 +52,12 @@ class Sizes:
 
     @property
     def squared(self) -> Tensor:
-        """|t² − ℓ² − 2ℓq| at most."""
+        """An upper bound of |t² − ℓ² − 2ℓq|."""
         return 2 * self.line * self.third + self.rest.square()
 
     @property
     def cubed(self) -> Tensor:
-        """|t³ − ℓ³| at most."""
+        """An upper bound of |t³ − ℓ³|."""
         return self.rest * (self.whole.square() + self.whole * self.line + self.line.square())
 
 
@@ -67,12 +72,12 @@ class Cubics:
     delta: Tensor
 
     def error(self, t: Sizes) -> Tensor:
-        """Along w."""
+        """The error along w."""
         return self.delta + self.gamma * t.squared / 2 + self.mu * t.cubed / 2
 
 
 def cubics(t: Sizes) -> Cubics:
-    """For each key the polynomial of which least is not kept: of third, second or first degree."""
+    """For each key the polynomial with the smallest error: of third, second or first degree."""
     tau = t.whole
     cosh, one, zero = torch.cosh(tau), torch.ones_like(tau), torch.zeros_like(tau)
     beyond = (tau**6 / 720 + tau**7 / 5040) * cosh
@@ -100,7 +105,7 @@ def cubics(t: Sizes) -> Cubics:
 
 
 def _better(a: Cubics, b: Cubics, t: Sizes) -> Cubics:
-    """Where it has less error a, else b."""
+    """The coefficients of a where its error is smaller, else those of b."""
     less = a.error(t) < b.error(t)
     names = [field.name for field in dataclasses.fields(Cubics)]
     return Cubics(**{name: torch.where(less, getattr(a, name), getattr(b, name)) for name in names})
@@ -109,7 +114,9 @@ def _better(a: Cubics, b: Cubics, t: Sizes) -> Cubics:
 def attended_to_third_order(
     scores: Zonotope, masked: Tensor, values: Zonotope, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """softmax(scores) @ values, and the rows (batch, ..., n) where the errors are less than what is linear."""
+    """The zonotope of softmax(scores) @ values, and the rows (batch, ..., n) whose errors are smaller than their linear
+    part.
+    """
     values = values.spread
     t = centred_scores(scores, masked, Care.TIGHTEST)
     weights = t.log_weights.exp()
@@ -136,7 +143,7 @@ def attended_to_third_order(
 
 
 def _sum(a: Zonotope, b: Zonotope) -> Zonotope:
-    """a + b, where b has a column less."""
+    """a + b, where b has one column less."""
 
     def wide(x: Tensor) -> Tensor:
         return torch.nn.functional.pad(x, (0, 1))
@@ -150,7 +157,7 @@ def _sum(a: Zonotope, b: Zonotope) -> Zonotope:
 def _along(
     t: Zonotope, sizes: Sizes, weights: Tensor, away: Tensor, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """Σ_j ω_j e^{t_j} w_j, and how large its errors are."""
+    """The zonotope of Σ_j ω_j e^{t_j} w_j, and the length of its errors."""
     e = cubics(sizes)
     alpha, beta, gamma, mu, delta = (weights * x for x in (e.alpha, e.beta, e.gamma, e.mu, e.delta))
     most = sizes.whole.square() + sizes.whole * sizes.line + sizes.line.square()
@@ -193,7 +200,7 @@ def _mixed(coefficients: Tensor, away: Tensor) -> Tensor:
 def _moved(
     t: Zonotope, sizes: Sizes, weights: Tensor, values: Zonotope, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """Σ_j ω_j e^{t_j} v'_j, and how large its errors are."""
+    """The zonotope of Σ_j ω_j e^{t_j} v'_j, and the length of its errors."""
     apart = sizes.rest * (sizes.whole + sizes.line)  # |t² − ℓ²|
     e = parabolas(sizes.whole, apart)
     alpha, beta, gamma, delta = (weights * x for x in (e.alpha, e.beta, e.gamma, e.delta))
@@ -218,7 +225,7 @@ def _moved(
     of_t, form_t = linear_columns(t, inputs), quadratic_columns(t, inputs)  # (batch, n, ..., rows, K)
     of_v, form_v = linear_columns(values, inputs), quadratic_columns(values, inputs)  # (batch, n, ..., K, d)
     parts = []
-    for i in range(t.centre.shape[-2]):  # a row at a time, for memory's sake
+    for i in range(t.centre.shape[-2]):  # one row at a time, to save memory
         b, g = (x[:, None, ..., i, :, None] for x in (beta, gamma))  # (batch, 1, ..., K, 1)
         line, form = of_t[..., i, :], form_t[..., i, :]  # (batch, n, ..., K)
         right = b * of_v
@@ -237,7 +244,9 @@ def _moved(
 def _divided(
     both: Zonotope, sizes: Sizes, weights: Tensor, inputs: InputUnknowns, origin: str
 ) -> tuple[Zonotope, Tensor]:
-    """N / Z, where Z is the last column, and the length of the errors that this adds, (batch, ..., n)."""
+    """N / Z, where Z is the last column of `both`, and the length of the errors that the division adds,
+    (batch, ..., n).
+    """
     whole = both.centre[..., -1:]
 
     def part(which: slice) -> Zonotope:

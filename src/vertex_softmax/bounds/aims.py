@@ -46,8 +46,8 @@ class Search:
     """the share of `seconds` that narrowing may take: before anything is split, the set is narrowed to where an
     objective can still be as low as its goal (narrowing.py); 0: no narrowing"""
     halving: float = 0.5
-    """the share of `seconds` that halving the input's box may take (halving.py). It is tried first, if few numbers of the
-    input vary; 0: no halving"""
+    """the share of `seconds` that halving the input's box may take (halving.py), which is tried first if few numbers of
+    the input vary; 0: no halving"""
     early: float = 0.15
     """the share of `seconds` in which parts may be bounded over the boxes of `crown` before the boxes of `joint` are
     made, if these take longer; that search is given up unless it promises to end soon (promising.py); 0: no such

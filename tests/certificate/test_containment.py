@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vertex_softmax.certificate.checker.input_sets import CheckedBalls, CheckedBox, CheckedChoices
-from vertex_softmax.certificate.containment import contains, contains_box
+from vertex_softmax.certificate.containment import are_covering, contains, contains_box
 
 
 def ball(norm: int = 2, **change: Any) -> CheckedBalls:
@@ -98,3 +100,33 @@ def test_choices_and_other_sets() -> None:
     assert contains(CheckedBox(lower=np.zeros(3), upper=np.full(3, 5.0)), BOTH)
     assert contains(BOTH, CheckedBox(lower=np.array([0.0, 1, 5]), upper=np.array([0.0, 1, 5]))) == ""
     assert contains(BOTH, CheckedBox(lower=np.array([0.0, 1, 5]), upper=np.array([0.0, 1, 6])))
+
+
+GRID = st.integers(0, 4)
+SPANS = st.tuples(GRID, GRID).map(sorted)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(SPANS, SPANS), min_size=1, max_size=6), st.tuples(SPANS, SPANS))
+def test_boxes_cover_what_their_points_cover(boxes: Any, asked: Any) -> None:
+    """Against all points of a grid twice as fine: pieces of boxes with whole ends have one of these inside."""
+    lowers, uppers = (np.array([[side[end] for side in box] for box in boxes], dtype=float) for end in (0, 1))
+    lower, upper = (np.array([side[end] for side in asked], dtype=float) for end in (0, 1))
+    axes = [np.arange(lower[k], upper[k] + 0.25, 0.5) for k in range(2)]
+    points = np.array([(x, y) for x in axes[0] for y in axes[1]])
+    inside = ((lowers <= points[:, None]) & (points[:, None] <= uppers)).all(-1).any(1)
+    assert are_covering(lower, upper, lowers, uppers) == bool(inside.all())
+
+
+def test_covers_of_many_pieces() -> None:
+    """All 4096 cells of a grid cover its box; one less does not; a cover that takes too many cuts is given up."""
+    ends = np.arange(16.0)
+    cells = np.stack(np.meshgrid(ends, ends, ends), -1).reshape(-1, 3)
+    lower, upper = np.zeros(3), np.full(3, 16.0)
+    assert are_covering(lower, upper, cells, cells + 1)
+    for k in (0, 2000, 4095):
+        assert not are_covering(lower, upper, np.delete(cells, k, 0), np.delete(cells + 1, k, 0))
+    slabs = 12  # each leaves out a small middle of one number, and the box is cut along all of them
+    lowers = np.concatenate([np.zeros((slabs, slabs)), 0.6 * np.eye(slabs)])
+    uppers = np.concatenate([1 - 0.6 * np.eye(slabs), np.ones((slabs, slabs))])
+    assert not are_covering(np.zeros(slabs), np.ones(slabs), lowers, uppers)

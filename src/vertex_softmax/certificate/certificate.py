@@ -7,6 +7,7 @@ of which every step and every leaf was proved by the checker's own functions, ov
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import time
@@ -31,11 +32,12 @@ from vertex_softmax.foundation.errors import OutOfTimeError
 from vertex_softmax.foundation.files import write_whole
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.ir import Graph
+from vertex_softmax.methods.halving import FEW
 from vertex_softmax.methods.options import MOST_ATTENTIONS_BY_PASSES
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.normalization import Normalize
 from vertex_softmax.ops.rules import RowRule
-from vertex_softmax.sets.region import Region
+from vertex_softmax.sets.region import BoxRegion, Region
 
 RULES: tuple[tuple[RowRule, ...], ...] = ((RowRule.AFFINE,), (RowRule.AFFINE, RowRule.VERTEX))
 """The rules by which boxes are made, in the order in which they are tried."""
@@ -195,22 +197,48 @@ def prove(
 
 
 def _prove_halved(graph: Graph, part: CertificatePart, effort: Effort, report: Report) -> list[Prover]:
-    """The provers of boxes that cover a part: of the part itself, unless it is one of several and is not proved so.
+    """The provers of boxes that together cover a part, usually of the part alone.
 
-    A search has bounded that part otherwise than the checker does, and as near to its limits as it could: the checker
-    has it proved in halves, or in halves of these, rather than by a tree for each.
+    A part that a search has cut out of a larger one (`numbers`) is bounded by the search otherwise than by the checker,
+    and as near to its goal as was enough. So it is cut into halves, and these again, until the checker has each of them
+    proved. The same is done to a box in which few numbers vary, if its bounds alone do not prove it.
     """
-    if part.numbers is None or part.searches or effort.search is None:
+    search = effort.search
+    if search is None or part.searches or not (part.numbers is not None or _is_to_be_halved(part, search)):
         return [_prove(graph, part, effort, report)]
+    provers: list[Prover] = []
+    if part.numbers is None:
+        provers = [_prove(graph, part, dataclasses.replace(effort, search=None), report)]
+        if not provers[0].open():
+            return provers
+        report(f"halving the input, {len(provers[0].open())} of {len(part.cases)} cases open")
+    halves = _halves(graph, part, effort, search, report)
+    if part.numbers is None and any(prover.open() for prover in halves):
+        return [_prove(graph, part, effort, report)]
+    return halves
+
+
+def _is_to_be_halved(part: CertificatePart, search: Search) -> bool:
+    """Whether a part that is still whole is a box in which so few numbers vary that halving it ends."""
+    is_box = part.region is None or isinstance(part.region, BoxRegion)
+    return search.halving > 0 and is_box and 0 < int((part.lower < part.upper).sum()) <= FEW
+
+
+def _halves(graph: Graph, part: CertificatePart, effort: Effort, search: Search, report: Report) -> list[Prover]:
+    """The provers of boxes that cover a part, cut until none is open; if it comes to no end, the last one is open."""
     ascent = HALF if effort.ascent.steps else effort.ascent
     brief = dataclasses.replace(effort, search=None, best=False, ascent=ascent, brief=True)
+    until = math.inf if search.seconds is None else time.perf_counter() + search.halving * search.seconds
     left, provers = [(part.lower, part.upper, 0)], list[Prover]()
-    while left:
+    for number in itertools.count(1):
+        if not left:
+            break
         lower, upper, depth = left.pop()
-        prover = _prove(graph, dataclasses.replace(part, lower=lower, upper=upper), brief, report)
+        prover = _prove(graph, dataclasses.replace(part, lower=lower, upper=upper, region=None), brief, report)
         edge = int((upper - lower).argmax())
         middle = lower.flat[edge] + (upper.flat[edge] - lower.flat[edge]) / 2
-        if not prover.open() or depth >= DEEPEST or not lower.flat[edge] < middle < upper.flat[edge]:
+        spent = number >= search.domains or time.perf_counter() > until or depth >= DEEPEST
+        if not prover.open() or spent or not lower.flat[edge] < middle < upper.flat[edge]:
             provers.append(prover)
             if prover.open():  # there is no proof, whatever becomes of the others
                 break

@@ -192,8 +192,8 @@ class _Comparison:
         if not value_finite:
             raise UnsupportedModelError(
                 f"at {where}, or near it in its set, {call.who} gives NaN or infinity ({call.kind}), where "
-                "its formula has a number: an intermediate value overflows. Make the set smaller, or scale the "
-                "numbers down"
+                "its formula has a number: an intermediate value overflows, or is divided by what is 0 but for "
+                "rounding. Make the set smaller, scale the numbers down, or give norms an eps above 0"
             )
         off, allowed = float((value - exact).abs().max()), self._allowed(call.kind, exact, rough)
         if off > allowed:

@@ -73,17 +73,18 @@ class Halves:
     """how much memory the open boxes may take"""
 
 
-class _Half(NamedTuple):
+@dataclasses.dataclass(frozen=True, order=True)
+class _Half:
     """An open box, in the order in which boxes are taken up: the one that lacks most first."""
 
     shortfall: float
     """the least of bound − goal over the objectives that are open in it"""
     number: int
-    ends: Tensor
+    ends: Tensor = dataclasses.field(compare=False)
     """(2, inputs): lower and upper end of each number"""
-    lower: Tensor
+    lower: Tensor = dataclasses.field(compare=False)
     """(S,): the bounds of all objectives over it"""
-    slope: Tensor
+    slope: Tensor = dataclasses.field(compare=False)
     """(inputs,): the coefficients of the linear bound of the objective that lacks most"""
 
 
@@ -201,7 +202,7 @@ class InputHalving:
             for end in (1, 0):
                 cut = box.ends.clone()
                 cut[end, edge] = middle[k, edge]
-                halves.append(box._replace(ends=cut))
+                halves.append(dataclasses.replace(box, ends=cut))
         return halves, stuck
 
     def _take_in(self, boxes: list[_Half]) -> None:

@@ -31,7 +31,7 @@ TOLERANCE = 1e-10
 """Of 1 + the size of the values: what float64 rounds away."""
 
 
-QUICK = Search(seconds=None, domains=40, width=8, root=Ascent(steps=5), ascent=Ascent(steps=3, sums=False))
+QUICK = Search(seconds=None, halving=0.0, domains=40, width=8, root=Ascent(steps=5), ascent=Ascent(steps=3, sums=False))
 
 
 CONFIGS = {

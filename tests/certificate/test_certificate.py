@@ -160,7 +160,7 @@ def test_the_tree_of_bab_is_the_proof(narrowing: float, monkeypatch: pytest.Monk
     label = int(net.graph.evaluate(ball.centre.reshape(1, *net.graph.input.shape)).argmax())
     for name in ("by_ascent", "by_branching"):
         monkeypatch.setattr(Prover, name, lambda *_, **__: pytest.fail("a second search"))
-    options = Options(search=Search(domains=200, narrowing=narrowing))
+    options = Options(search=Search(domains=200, narrowing=narrowing, halving=0.0))
     for attack in (None, DEFAULT):
         found = vx.certify(net.graph, ball, label, "bab", options=options, certificate=True, attack=attack)
         (proof,) = found.certificates

@@ -111,7 +111,10 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "a lower limit": ([((0, 1), [[((1, -1), math.nextafter(0, -1))]])], "does not exclude"),
     "the other sign": ([((0, 1), [[((-1, 1), 0)]])], "does not exclude"),
     "a narrower box": ([((0, math.nextafter(1, 0)), ONE[0][1])], "no part of the certificate contains box 1 of 1"),
-    "two halves": ([((0, 0.5), ONE[0][1]), ((0.5, 1), ONE[0][1])], "input 0 may be in [0.0, 1.0] in the specification"),
+    "two halves and a gap": (
+        [((0, 0.5), ONE[0][1]), ((math.nextafter(0.5, 1), 1), ONE[0][1])],
+        "input 0 may be in [0.0, 1.0] in the specification",
+    ),
 }
 
 

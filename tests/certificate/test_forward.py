@@ -122,7 +122,8 @@ def test_a_forward_proof_that_fails_says_so_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Prover, "_run", lambda _: pytest.fail("boxes by passes"))
     heard: list[str] = []
     part = CertificatePart(subject.lower, subject.upper, cases(subject, -0.5))
-    found = certificate.prove(subject.graph, [part], Effort(Ascent(steps=0)), report=heard.append)
+    effort = Effort(Ascent(steps=0), search=Search(halving=0.0))
+    found = certificate.prove(subject.graph, [part], effort, report=heard.append)
     assert found.certificate is None
     assert -np.inf < found.margin < 0
     assert len(heard) == 1
@@ -140,7 +141,8 @@ def test_ascent_and_branching_over_the_boxes_of_a_forward_proof(last: str, monke
     stated = [ForbiddenCase(row, seen.min(0) - 2 * (seen.max(0) - seen.min(0)), np.ones(1))]
     for way in ("by_form", "by_last_norm", "by_rule", *(["by_ascent"] if last == "by_branching" else [])):
         monkeypatch.setattr(Prover, way, lambda *_, **__: None)
-    found = proved(subject, stated, Effort(ascent=Ascent(steps=3), search=Search(seconds=10.0, domains=64)))
+    search = Search(seconds=10.0, domains=64, halving=0.0)
+    found = proved(subject, stated, Effort(ascent=Ascent(steps=3), search=search))
     assert found.certificate is not None, found.margins
     steps = exact.read(found.certificate.data).header["parts"][0]["steps"]
     assert [step["kind"] for step in steps] == ["forward"]

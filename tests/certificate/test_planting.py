@@ -130,7 +130,7 @@ def answered(net: Net, case: ForbiddenCase, search: Search, *, narrowing: float 
 
     early: the share of the time for a tree over the boxes of crown.
     """
-    search = dataclasses.replace(search, narrowing=narrowing, early=early)
+    search = dataclasses.replace(search, narrowing=narrowing, early=early, halving=0.0)
     row = {k: Fraction(float(c)) for k, c in enumerate(case.rows[0])}
     conjunction = Conjunction((Inequality(row, Fraction(float(case.bound[0]))),))
     lower, upper = net.lower.ravel(), net.upper.ravel()

@@ -80,7 +80,7 @@ def test_it_is_the_search_of_verify(seed: int, radius: float, verdict: str, narr
     """The same verdict, the same number of parts, none after narrowing, and the same bounds of what was branched on."""
     model = Block(seed)
     ball, label = vx.LinfBall(model.x, radius), int(model(model.x).argmax())
-    options = Options(search=Search(seconds=None, domains=150, narrowing=narrowing))
+    options = Options(search=Search(seconds=None, domains=150, narrowing=narrowing, halving=0.0))
     mine, theirs = vx.certify(model, ball, label, "bab", options=options), by_verify(model, ball, label, options)
     assert mine.verdict == theirs.verdict == verdict
     assert theirs.stage == "bab"

@@ -25,7 +25,9 @@ BLIND = Budget(seconds=60, first=0, second=0)
 
 QUICK = Options(
     ascent=Ascent(steps=3),
-    search=Search(domains=60, every=1, root=Ascent(steps=5), ascent=Ascent(steps=20, step_size=0.03, sums=False)),
+    search=Search(
+        domains=60, halving=0.0, every=1, root=Ascent(steps=5), ascent=Ascent(steps=20, step_size=0.03, sums=False)
+    ),
 )
 
 

@@ -37,7 +37,7 @@ def valley_spec(limit: float = 0.0, *, strict: bool = False) -> Property:
 
 
 def asked(spec: Property, attack: float, seconds: float = 60.0, **more: object) -> Answer:
-    options = Options(search=Search(attack=attack, domains=600))
+    options = Options(search=Search(attack=attack, domains=600, halving=0.0))
     return ask(valley()[0], spec, budget=Budget(seconds=seconds, first=0.005), options=options, **more)
 
 
@@ -69,7 +69,7 @@ def test_what_no_replay_confirms_is_no_counterexample() -> None:
     def refuses(x: np.ndarray) -> None:
         shown.append(x)
 
-    options = Options(search=Search(attack=1.0, domains=100))
+    options = Options(search=Search(attack=1.0, domains=100, halving=0.0))
     answer = verify(graph, valley_spec(), refuses, budget=BLIND, options=options)
     assert answer.verdict == "unknown"
     assert answer.counterexample is None

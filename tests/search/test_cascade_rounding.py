@@ -180,7 +180,7 @@ def test_nothing_is_verified_at_a_sampled_minimum(seed: int, delta: float, kind:
     if seed % 5 == 0:  # a second row that is true where the first is
         rows.append(({1: 1.0}, float(y[values.argmin(), 1]) + abs(delta)))
     short = Ascent(steps=2, sums=False)
-    few = dataclasses.replace(QUICK, search=Search(domains=12, root=short, ascent=short))
+    few = dataclasses.replace(QUICK, search=Search(domains=12, halving=0.0, root=short, ascent=short))
     answer = ask(graph, prop(2, case(ends, conjunction(*rows))), options=few)
     if delta >= 0:
         assert answer.verdict != "verified"

@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 CONFIG = Config(depth=2, heads=2, norm="pre", activation="gelu", width=8, tokens=3, seed=4)
 RADIUS = 0.17
 """Here `joint` bounds the worst margin by −.7, third order by .67."""
-OPTIONS = Options(ascent=None, search=Search(narrowing=0, domains=2))
+OPTIONS = Options(ascent=None, search=Search(narrowing=0, halving=0, domains=2))
 """Hardly a tree: what is decided is decided before it."""
 
 

@@ -21,6 +21,7 @@ from vertex_softmax.cli import values
 from vertex_softmax.cli.common import complain, reporting, say
 from vertex_softmax.foundation.errors import InvalidValueError, VertexError
 from vertex_softmax.foundation.extras import require_proof_extra
+from vertex_softmax.runs.freed_memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from vertex_softmax.certificate.checker import Finding
@@ -67,6 +68,7 @@ def check(
         if not path.exists():
             raise InvalidValueError(f"{path} does not exist")
     require_proof_extra()
+    keep_freed_memory()
     with _limited(timeout, as_json):
         prop = None if spec is None else _read_property(spec)
         finding, file = _replayed(certificate, timeout, jobs)

@@ -48,6 +48,7 @@ from vertex_softmax.foundation.errors import (
 )
 from vertex_softmax.foundation.extras import require_proof_extra
 from vertex_softmax.foundation.outputs import Outputs
+from vertex_softmax.runs.freed_memory import keep_freed_memory
 from vertex_softmax.runs.memory_limit import limit_memory, memory_left
 from vertex_softmax.runs.processes import CODES
 
@@ -294,6 +295,8 @@ def _answer(request: _Request, outputs: Outputs) -> _GivenAnswer:
         if request.proved:
             import vertex_softmax.certificate.instances  # noqa: F401
         limit_memory(request.memory)
+    else:
+        keep_freed_memory()
     if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
         raise InvalidValueError(
             f"--device is {device!r}; cpu is always available, and cuda if torch finds a GPU on this machine"

@@ -31,7 +31,13 @@ from vertex_softmax.search.verify_files import Instance, load_instance, verify_i
 OPTIONS = Options(
     ascent=Ascent(steps=2),
     search=Search(
-        domains=400, width=2, every=1, root=Ascent(steps=3), ascent=Ascent(steps=25, step_size=0.1), attack=0.0
+        domains=400,
+        halving=0.0,
+        width=2,
+        every=1,
+        root=Ascent(steps=3),
+        ascent=Ascent(steps=25, step_size=0.1),
+        attack=0.0,
     ),
 )
 """Weak bounds and small steps: tiny networks need dozens of parts, and workers take many turns; none attacks."""

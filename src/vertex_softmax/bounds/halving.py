@@ -86,6 +86,8 @@ class _Half:
     """(S,): the bounds of all objectives over it"""
     slope: Tensor = dataclasses.field(compare=False)
     """(inputs,): the coefficients of the linear bound of the objective that lacks most"""
+    above: float = dataclasses.field(default=math.inf, compare=False)
+    """how far that objective is above its goal at the points of the box that were looked at"""
 
 
 class ClosedBox(NamedTuple):
@@ -116,6 +118,10 @@ class InputHalving:
         self.stuck: list[_Half] = []
         """open boxes whose edges have no numbers between their ends"""
         self.waiting: list[_Half] = []
+        self.nearest: _Half | None = None
+        """an open box that is not among those that wait: of those that were bounded last, the one with the point that
+        is nearest to a witness"""
+        self.rounds = 0
         self.numbers = itertools.count()
         self.bounded = 0
         self.asked, self.before = FIRST // 2, -math.inf
@@ -147,12 +153,13 @@ class InputHalving:
         """Why the halving is to end now; None: it goes on."""
         if self.witness is not None:
             return Stop.WITNESS
-        if not self.waiting:
+        open_ = self._open()
+        if not open_:
             return Stop.EXHAUSTED if self.stuck else Stop.DONE
         if self.bounded >= self.limits.domains:
             return Stop.DOMAINS
-        half = self.waiting[0]
-        if len(self.waiting) * (half.ends.numel() * 1.5 + half.lower.numel()) * half.ends.itemsize > self.limits.bytes:
+        half = min(open_[0], open_[-1])  # the worst that waits, and the nearest
+        if len(open_) * (half.ends.numel() * 1.5 + half.lower.numel()) * half.ends.itemsize > self.limits.bytes:
             return Stop.MEMORY
         if self.bounded >= self.asked:
             now = half.shortfall
@@ -164,9 +171,17 @@ class InputHalving:
         return None
 
     def _advance(self) -> None:
-        """Bound both halves of the worst boxes, which stay what they are if that does not come to its end."""
-        count = min(len(self.waiting), max(1, self.limits.width // 2))
-        taken = [heapq.heappop(self.waiting) for _ in range(count)]
+        """Bound both halves of the worst boxes, which stay what they are if that does not come to its end.
+
+        One of them is the box with the nearest point, and of its halves again that with the nearest, and so on: where a
+        margin is hardly below its goal, or is at it, the worst boxes alone lie all along where it is.
+        """
+        self.rounds += 1
+        count = min(len(self.waiting) + (self.nearest is not None), max(1, self.limits.width // 2))
+        taken: list[_Half] = []
+        if self.nearest is not None and (count > 1 or not self.waiting or self.rounds % 2):
+            taken, self.nearest = [self.nearest], None
+        taken += [heapq.heappop(self.waiting) for _ in range(min(len(self.waiting), count - len(taken)))]
         try:
             halves, stuck = self._halved(taken)
             smaller = halves
@@ -222,11 +237,14 @@ class InputHalving:
         if len(rest):
             worst = short.argmin(1)
             slope = self._slopes(question, made.boxes, A[worst], rest)
-            self._look_for_witness(lower[rest], upper[rest], slope, worst)
-            for row, lacks, along in zip(rest.tolist(), short.amin(1).tolist(), slope.flatten(1), strict=True):
-                open_.append(_Half(lacks, next(self.numbers), ends[row], found[row], along))
+            above = self._look_for_witness(lower[rest], upper[rest], slope, worst).tolist()
+            for k, (row, lacks) in enumerate(zip(rest.tolist(), short.amin(1).tolist(), strict=True)):
+                along = slope[k].flatten()
+                open_.append(_Half(lacks, next(self.numbers), ends[row], found[row], along, above[k]))
         self.bounded += len(ends)  # from here on nothing is interrupted
         self._close(lower, upper, found, before & ~after)
+        if self.nearest is None and open_:
+            self.nearest = open_.pop(min(range(len(open_)), key=lambda k: open_[k].above))
         for half in open_:
             heapq.heappush(self.waiting, half)
 
@@ -252,23 +270,32 @@ class InputHalving:
             which = tuple(now[k].nonzero().flatten().tolist())
             self.noted.append(ClosedBox(lower[k].cpu(), upper[k].cpu(), which))
 
-    def _look_for_witness(self, lower: Tensor, upper: Tensor, slope: Tensor, worst: Tensor) -> None:
-        """Whether an objective is not above its goal at a corner where its linear bound is least, or at a centre."""
+    def _look_for_witness(self, lower: Tensor, upper: Tensor, slope: Tensor, worst: Tensor) -> Tensor:
+        """Whether an objective is not above its goal at a corner where its linear bound is least, or at a centre.
+
+        Returns how far the worst objective of each box is above its goal at these, (boxes,); infinite: not known.
+        """
         centre = lower + (upper - lower) / 2
         corner = torch.where(slope > 0, lower, torch.where(slope < 0, upper, centre))
         points = torch.cat([corner, centre])
         A = self.aim.objectives[worst].repeat(2, *[1] * (self.aim.objectives.dim() - 1))
         value = (A * self.question.graph.evaluate(points)).flatten(1).sum(-1) - self.goals[worst].repeat(2)
-        for k in value.nan_to_num(math.inf).argsort().tolist()[:SHOWN]:
+        value = value.nan_to_num(math.inf)
+        for k in value.argsort().tolist()[:SHOWN]:
             if self.witness is not None or not float(value[k]) <= 0:
-                return
+                break
             objective = int(worst[k % len(worst)])
             if self.watchers.accept is None or self.watchers.accept(points[k], objective):
                 self.witness, self.broken = points[k], objective
+        return value.reshape(2, -1).amin(0)
+
+    def _open(self) -> list[_Half]:
+        """The boxes that can be halved: the worst of those that wait is the first, the nearest the last."""
+        return self.waiting if self.nearest is None else [*self.waiting, self.nearest]
 
     def _left(self) -> list[_Half]:
         """The boxes that are open."""
-        return [*self.waiting, *self.stuck]
+        return [*self._open(), *self.stuck]
 
     def _tell(self) -> None:
         if self.watchers.progress is not None:

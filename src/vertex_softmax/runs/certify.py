@@ -324,7 +324,10 @@ def _certified(graph: Graph, region: Region, centres: Centres, classes: Classes,
         require_consistent(margins, classes, met.margins, met.where)
     decided, refuted = _decided(outcome, found.lower, centres, classes, ask, met)
     require_consistent(margins, classes, refuted.margins, refuted.where)
-    return with_ties(decided, torch.minimum(refuted.margins, decided.clean.double()))
+    reached = torch.minimum(refuted.margins, decided.clean.double())
+    if inside is not None and inside.margins is not None:
+        reached = torch.minimum(reached, inside.margins.to(reached))
+    return with_ties(decided, reached)
 
 
 def _centres_that_are_wrong(centres: Centres, wrong: Tensor) -> Tensor:

@@ -37,6 +37,8 @@ class MetInside:
         self.centres, self.classes = centres, classes
         self.found: Counterexamples | None = None
         """of the one input"""
+        self.margins: Tensor | None = None
+        """(1, classes): the least margins at the points of the set that were looked at; None before the first"""
         self._refused = 0
 
     def watchers(self, progress: Progress | None = None) -> Watchers:
@@ -76,6 +78,8 @@ class MetInside:
         inside = inputs.project(point.unsqueeze(1))[:, 0]
         chosen = in_precision(inside, inputs, self.centres.original.precision)
         found = judged(self.centres, self.classes, chosen, torch.ones_like(self.classes.labels, dtype=torch.bool))
+        if bool(inputs.contains(chosen).all()):
+            self.margins = found.margins if self.margins is None else torch.minimum(self.margins, found.margins)
         if bool(found.where.all()):
             self.found = found
         return self.found is not None

@@ -106,13 +106,20 @@ def verdicts_of(margins: Margins, classes: Classes) -> tuple[tuple[Verdict, ...]
 
 
 def with_ties(outcome: Certification, reached: Tensor) -> Certification:
-    """The outcome with a reason of its own where the least margin is known to be a tie, to TIE.
+    """The outcome with a reason of its own where outputs are known to tie at a point of the set, to TIE.
 
     reached: margins at points of the sets, (batch, classes); inf at the label and at classes that do not count.
     """
     reasons = list(outcome.reasons)
     least, nearest = outcome.lower.double().amin(1).tolist(), reached.amin(1).tolist()
     for b, verdict in enumerate(outcome.verdicts):
-        if verdict is Verdict.UNKNOWN and abs(nearest[b]) <= TIE and least[b] >= -TIE:
-            reasons[b] = f"the margin is within {TIE:g} of 0: the largest outputs tie, to rounding; {reasons[b]}"
+        if verdict is not Verdict.UNKNOWN or not abs(nearest[b]) <= TIE:
+            continue
+        if least[b] >= -TIE:
+            said = f"the margin is within {TIE:g} of 0: the largest outputs tie, to rounding"
+        else:
+            said = (
+                f"at a point of the set the margin is within {TIE:g} of 0: outputs tie there, and no method verifies it"
+            )
+        reasons[b] = f"{said}; {reasons[b]}"
     return dataclasses.replace(outcome, reasons=tuple(reasons))

@@ -32,6 +32,7 @@ from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
 from vertex_softmax.foundation.errors import InvalidValueError, NotEnoughMemoryError, OutOfTimeError, is_out_of_memory
 from vertex_softmax.foundation.precision import full_precision
+from vertex_softmax.foundation.tolerances import TIE
 from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import branch, branch_early, root_options, rules_of
 from vertex_softmax.methods.bound import Bound
@@ -171,7 +172,9 @@ class _Cascade:
         open_ = self._open()
         worst = min((target.best for target in open_), default=math.nan)
         said = f"{len(open_)} of {len(self.targets)} conjunctions are open, the worst bound is {worst:.6g}"
-        return "; ".join(text for text in (said, self.problem, *self.short.values()) if text)
+        near = f"an input is within {TIE:g} of a counterexample, and no replay has confirmed one"
+        texts = (said, near if self.nearest <= TIE else "", self.problem, *self.short.values())
+        return "; ".join(text for text in texts if text)
 
     def _open(self, case: int | None = None) -> list[Target]:
         return [t for t in self.targets if not t.excluded and case in (None, t.case)]

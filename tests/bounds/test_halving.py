@@ -176,6 +176,17 @@ def test_boxes_without_a_middle_stay_open() -> None:
         assert float(found.bound) <= 1.0
 
 
+def test_what_is_at_its_goal_is_open() -> None:
+    def exact(question: Question, objective: Objective) -> BoundBoxes:
+        made = by_crown(question, objective)
+        return BoundBoxes(torch.full_like(made.lower, 0.25), made.boxes)
+
+    aim = Aim(torch.ones(1, 1).double(), torch.tensor([0.25]).double())
+    _, found = halved(line((0.25, 1.0)), aim, dataclasses.replace(LIMITS, domains=20), make=exact)
+    assert found.stopped is Stop.DOMAINS
+    assert int(found.open) > 0
+
+
 def test_all_edges_shrink() -> None:
     """Along the second number the linear bounds have no slope, and the objective turns with it alone."""
     x = build.source((2,))

@@ -14,10 +14,11 @@ from torch import nn
 
 import vertex_softmax as vx
 from vertex_softmax.bounds.aims import Search
+from vertex_softmax.bounds.ascent import Ascent
 from vertex_softmax.bounds.halving import ClosedBox
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.record import Record
-from vertex_softmax.certificate.certificate import Certificate, CertificatePart
+from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.checker.file import File, read
 from vertex_softmax.certificate.comparison import missing
@@ -172,3 +173,15 @@ def test_rigorous_bounds_are_the_least_over_all_parts() -> None:
     assert found.certificates[0] is not None
     assert 0 < float(found.worst) <= float(attacked)
     assert float(found.worst) <= found.certificates[0].margin
+
+
+@pytest.mark.parametrize("domains", [1, 2, 12])
+def test_halves_that_come_to_no_end_are_no_proof(domains: int) -> None:
+    """The last number of x is below 0 in a corner of the box: most halves have a proof, and the whole has none."""
+    x = build.source((2,))
+    case = ForbiddenCase(np.array([[0.0, 1.0]]), np.zeros(1), np.ones(1))  # x₁ ≤ 0
+    part = CertificatePart(np.array([0.0, -0.01]), np.array([1.0, 1.0]), [case])
+    search = Search(seconds=None, domains=domains)
+    found = prove(Graph(x, x), [part], Effort(Ascent(steps=2), search=search))
+    assert found.certificate is None
+    assert not found.margin > 0

@@ -9,6 +9,7 @@ from tests.mutation import (
     facts,
     forward,
     forward_rules,
+    halving,
     identities,
     importers,
     kernel,
@@ -45,7 +46,8 @@ PARTS = (
         verdicts,
         identities,
     ),
-    *(balls, choices, search, sharing, specs, importers, onnx_edge, proofs, forward, forward_rules, several_inputs),
+    *(balls, choices, search, halving, sharing, specs, importers, onnx_edge, proofs, forward, forward_rules),
+    several_inputs,
 )
 AREAS = (
     "relaxations",

@@ -132,6 +132,10 @@ class Record:
         self.halves = {k: each for k, each in self.halves.items() if k not in gone}
         self._stored.clear()
 
+    def clear(self) -> None:
+        """Remove everything, because another search decides all objectives, or none does."""
+        self.__init__()  # type: ignore[misc]
+
     def note_halves(self, closed: Sequence[ClosedBox], objectives: Iterable[int]) -> None:
         """Note the boxes of the input over which some objectives were decided."""
         for k in objectives:

@@ -29,12 +29,15 @@ from vertex_softmax.bounds.subtrees import Subtrees
 from vertex_softmax.foundation.tolerances import VERDICT
 from vertex_softmax.methods.bound import Bound
 from vertex_softmax.methods.boxes import tightened_boxes
-from vertex_softmax.methods.halving import by_halving
+from vertex_softmax.methods.halving import by_halving, is_meant
 from vertex_softmax.methods.joint import joint
 from vertex_softmax.methods.options import JointParts, Options
 from vertex_softmax.methods.third_order import to_third_order
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.sets.region import BoxRegion
+
+BRIEF, BRIEF_SHARE = 64, 0.1
+"""Before the input is halved, at most so many parts are bounded inside of the network, in so much of the time."""
 
 
 class BranchedBound(NamedTuple):
@@ -105,24 +108,52 @@ def branch(
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, under the affine vertex rule; `search` replaces the options' limits.
 
-    If the set is a box of which few numbers vary, it is first cut into halves (halving.py). If it is a box and that was
-    not enough, it is narrowed for each objective before anything is split. rough: the boxes are not those of `joint`;
-    then these are made for each objective, over what is left of the set.
+    If the set is a box, it is narrowed for each objective before anything is split inside of the network. If few numbers
+    of it vary and a few splits inside of the network are not enough, it is first cut into halves (halving.py). rough:
+    the boxes are not those of `joint`; then these are made for each objective, over what is left of the set.
     """
     watchers, search = watchers or Watchers(), search or options.search
     options = dataclasses.replace(options, search=search)
-    halved = None if root.boxes.problems else by_halving(question, aim, options, watchers, search.seconds)
-    if halved is None:
+    if root.boxes.problems or not is_meant(question, options):
         return _branch_inside(question, root, aim, options, watchers, rough=rough)
-    if halved.witness is not None or not int(halved.open.sum()):
-        return halved
-    if search.seconds is not None:
-        options = dataclasses.replace(
-            options, search=dataclasses.replace(search, seconds=max(0.0, search.seconds - halved.seconds))
-        )
-    known = halved.bound if aim.known is None else torch.fmax(aim.known, halved.bound)
-    aim = dataclasses.replace(aim, known=known)
-    return _branch_inside(question, root, aim, options, watchers, rough=rough).after(halved)
+    before = _branch_briefly(question, root, aim, options, watchers, rough=rough)
+    if _is_over(before):
+        return before
+    aim, options = _going_on(aim, options, before, known=watchers.record is None)
+    halved = by_halving(question, aim, options, watchers, options.search.seconds)
+    if halved is None:
+        return _branch_inside(question, root, aim, options, watchers, rough=rough).after(before)
+    if _is_over(halved):
+        return halved.after(before)
+    aim, options = _going_on(aim, options, halved, known=True)
+    return _branch_inside(question, root, aim, options, watchers, rough=rough).after(halved).after(before)
+
+
+def _is_over(outcome: Outcome) -> bool:
+    return outcome.witness is not None or not int(outcome.open.sum())
+
+
+def _going_on(aim: Aim, options: Options, before: Outcome, *, known: bool) -> tuple[Aim, Options]:
+    """What is left to do after another search, in what time. known: whether what it has closed stays closed."""
+    if options.search.seconds is not None:
+        left = max(0.0, options.search.seconds - before.seconds)
+        options = dataclasses.replace(options, search=dataclasses.replace(options.search, seconds=left))
+    if known:
+        aim = dataclasses.replace(aim, known=before.bound if aim.known is None else torch.fmax(aim.known, before.bound))
+    return aim, options
+
+
+def _branch_briefly(
+    question: Question, root: Bound, aim: Aim, options: Options, watchers: Watchers, *, rough: bool
+) -> Outcome:
+    """A search inside of the network that bounds few parts. Its record is kept only if it decides all objectives."""
+    search = options.search
+    seconds = None if search.seconds is None else BRIEF_SHARE * search.seconds
+    brief = dataclasses.replace(search, seconds=seconds, domains=min(BRIEF, search.domains))
+    outcome = _branch_inside(question, root, aim, dataclasses.replace(options, search=brief), watchers, rough=rough)
+    if watchers.record is not None and not _is_over(outcome):
+        watchers.record.clear()
+    return outcome
 
 
 def _branch_inside(

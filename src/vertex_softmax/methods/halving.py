@@ -42,7 +42,7 @@ def by_halving(
 ) -> Outcome | None:
     """Bounds of objectives over a question with one box, within some seconds; None where it is not tried."""
     share, varying = options.search.halving, numbers_that_vary(question)
-    if share <= 0 or not 0 < varying <= MOST:
+    if not is_meant(question, options):
         return None
     plain = dataclasses.replace(options, ascent=None, goal=None)
 
@@ -68,6 +68,11 @@ def by_halving(
         noted = {k for box in halving.noted for k in box.objectives}
         watchers.record.note_halves(halving.noted, [k for k in sorted(noted) if int(outcome.open[k]) == 0])
     return outcome
+
+
+def is_meant(question: Question, options: Options) -> bool:
+    """Whether the box of a question is halved: it is one box, in which few numbers vary."""
+    return options.search.halving > 0 and 0 < numbers_that_vary(question) <= MOST
 
 
 def numbers_that_vary(question: Question) -> int:

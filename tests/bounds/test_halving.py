@@ -231,3 +231,11 @@ def test_it_is_given_up_where_nothing_is_promised(monkeypatch: pytest.MonkeyPatc
         assert float(found.bound) == -3.0
     little = dataclasses.replace(LIMITS, bytes=100)
     assert halved(line((0.0, 1.0)), aim, little, make=flat)[1].stopped is Stop.MEMORY
+
+
+@pytest.mark.parametrize("domains", [1, 2, 3, 5, 9])
+def test_no_more_boxes_are_bounded_than_are_allowed(domains: int) -> None:
+    """But for the two halves of one box, which are bounded together."""
+    question, aim = over(square(), (-1.0, 1.0)), Aim(torch.ones(1, 1).double(), torch.zeros(1).double() - 1e-9)
+    _, found = halved(question, aim, dataclasses.replace(LIMITS, domains=domains, width=64))
+    assert found.domains <= domains + 1

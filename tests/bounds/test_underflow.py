@@ -17,13 +17,14 @@ from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.linear import Scale, Shift
+from vertex_softmax.ops.linear import Linear, Scale, Shift
 from vertex_softmax.ops.rounding import Round
 from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.search.answers import Budget
 from vertex_softmax.search.cascade import verify
-from vertex_softmax.sets import LinfBall
+from vertex_softmax.sets import Box, LinfBall
 from vertex_softmax.sets.loading import Loaded, read
 from vertex_softmax.specs.vnnlib import read_vnnlib
 
@@ -180,3 +181,40 @@ def test_a_gain_is_at_least_what_an_op_makes_of_an_error(case: Case, kind: str) 
                     part.nan_to_num(nan=0.0, posinf=math.inf).reshape(math.prod(case.out), -1).abs().sum(1).max()
                 )
                 assert most <= float(gain.expand(3)[b]) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("dtype", "small", "large"),
+    [(torch.float32, 1e-25, 1e30), (torch.float32, 1e-23, 1e20), (torch.float64, 1e-170, 1e300)],
+)
+def test_coefficients_that_underflow_decide_nothing(
+    dtype: torch.dtype, small: float, large: float, method: str
+) -> None:
+    """(0.8 small² large − small² relu(x), 0): small² underflows, but its product with x up to `large` does not."""
+    source = build.source((1, 1), "x")
+    once = build.apply(Scale(torch.tensor(small, dtype=torch.float64)), source, name="once")
+    weight = torch.tensor([[-small, 0.0]], dtype=torch.float64)
+    bias = torch.tensor([0.8 * (small * large) * small, 0.0], dtype=torch.float64)
+    y = build.apply(Linear(weight, bias), build.apply(Relu(), once, name="relu"), name="y")
+    graph, box = Graph(source, y), Box(0 * ONE, large * ONE)
+    assert float(graph.evaluate(large * ONE)[0, 0]) < 0
+    assert float(graph.evaluate(0 * ONE)[0, 0]) > 0
+    found = certify(graph, box, 0, method, dtype=dtype, attack=None)
+    assert found.verdict is not Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_forms_whose_coefficients_underflow_decide_nothing(method: str) -> None:
+    """The same of values of an attention, all alike, whose form as an affine function of the input has lost small²."""
+    small, large = 1e-170, 1e300
+    source = node = build.source((1, 1), "x")
+    for name in ("once", "twice"):
+        node = build.apply(Scale(torch.tensor(small, dtype=torch.float64)), node, name=name)
+    scores = build.apply(Linear(torch.zeros(1, 2).double(), torch.zeros(2).double()), node, name="scores")
+    values = build.reshape(build.apply(Linear(torch.ones(1, 2).double()), node, name="values"), (2, 1), "rows")
+    seen = build.apply(Attention(None), scores, values, name="seen")
+    bias = torch.tensor([0.8 * (small * large) * small, 0.0], dtype=torch.float64)
+    y = build.apply(Linear(torch.tensor([[-1.0, 0.0]]).double(), bias), seen, name="y")
+    found = certify(Graph(source, y), Box(0 * ONE, large * ONE), 0, method, attack=None)
+    assert found.verdict is not Verdict.VERIFIED

@@ -218,8 +218,13 @@ MUTANTS: list[Mutant] = [
             ),
             "the weights of an image are exact": ("AffineImage.linear", "STORED * (size @ far)", "0.0"),
             "an image without rounding": ("AffineImage.linear", "rounding(n) * (self.size @ far)", "0.0"),
-            "factors of an image are exact": ("AffineImage.scaled", "STORED * size", "0.0"),
-            "a scale without rounding": ("AffineImage.scaled", "rounding(1) * self.size", "0.0"),
+            "factors of an image are exact": ("AffineImage.scaled", "STORED * (size * far)", "0.0"),
+            "a scale without rounding": ("AffineImage.scaled", "rounding(1) * (self.size * far)", "0.0"),
+            "a share of a number near the least is taken first": (
+                "AffineImage.scaled",
+                "STORED * (size * far)",
+                "STORED * size * far",
+            ),
             "shifts are exact": ("AffineImage.shifted", "STORED * np.abs(value)", "0.0"),
             "a shift without rounding": ("AffineImage.shifted", "rounding(1) * sizes", "0.0"),
             "a move leaves errors where they were": (

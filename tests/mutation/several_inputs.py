@@ -145,13 +145,13 @@ MUTANTS: list[Mutant] = [
         {
             "unions: only the first member is proved": (
                 "with_proofs",
-                "[batch.part(region.at(slice(b, b + 1)), cases) for region in batch.regions]",
-                "[batch.part(region.at(slice(b, b + 1)), cases) for region in batch.regions[:1]]",
+                "[part for region in batch.regions for part in batch.parts(region.at(slice(b, b + 1)), cases)]",
+                "[part for region in batch.regions[:1] for part in batch.parts(region.at(slice(b, b + 1)), cases)]",
             ),
             "unions: the bound of the best member": (
                 "_over_all",
-                "[min(each) for each in zip(*margins, strict=True)]",
-                "[max(each) for each in zip(*margins, strict=True)]",
+                "min(lowest[number], margin)",
+                "margin if lowest[number] == math.inf else max(lowest[number], margin)",
             ),
         },
         only="union or members",

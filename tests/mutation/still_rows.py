@@ -51,6 +51,24 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
+        "bounds/backward.py",
+        "bounds/test_underflow.py",
+        {"coefficients do not underflow": ("_Sums.whole_size", "self.size + self.numbers * self.lost", "self.size")},
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/relaxations.py",
+        "bounds/test_underflow.py",
+        {
+            "forms do not underflow": (
+                "Relaxations.form_over",
+                "None if form is None or _may_lack(self.index, node, boxes) else form",
+                "form",
+            ),
+        },
+    ),
+    *mutants(
+        "relaxations",
         "bounds/underflow.py",
         "bounds/test_underflow.py",
         {

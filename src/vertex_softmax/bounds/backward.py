@@ -57,6 +57,7 @@ class _Sums:
         self.error: Tensor | None = None
         self.noise: list[Tensor] = []
         self.size: Tensor | None = None
+        self.numbers, self.lost = 0, torch.zeros_like(self.constant[:, :1])
         self.columns = columns
 
     def add_constant(self, constant: Tensor) -> None:
@@ -78,11 +79,25 @@ class _Sums:
             self.add_error(noise.abs().sum(-1))
 
     def add_size(self, parts: list[Coefficients], box: Interval) -> None:
-        """Add Σ |coefficients|·|box| of one node to the size."""
-        largest = box.magnitude.unsqueeze(1)
+        """Add Σ |coefficients|·|box| of one node to the size, and to `lost` what underflow may take from coefficients.
+
+        A coefficient is a sum of at most as many products as the network has numbers, and each may lose the least
+        normal number. That times the box is how far the bound may be off, whatever the coefficients are.
+        """
+        magnitude, info = box.magnitude, torch.finfo(self.constant.dtype)
+        largest = magnitude.unsqueeze(1)
         for part in parts:
             terms = sum_to(part.A.abs() * largest, part.diagonal).flatten(1)
             self.size = terms if self.size is None else self.size + terms
+        self.numbers += magnitude[0].numel()
+        self.lost = self.lost + ((magnitude + 1) * (info.tiny / info.eps)).flatten(1).sum(1, keepdim=True)
+
+    def whole_size(self) -> Tensor | None:
+        """The size, with what underflow may have taken from the coefficients of all nodes; (batch, S).
+
+        It is divided by the precision, so that the shares of the size that cover rounding cover it too.
+        """
+        return None if self.size is None else self.size + self.numbers * self.lost
 
     def add_step(self, step: Step, given: Coefficients, question: Question) -> None:
         """Add what one op's step contributes besides the coefficients on the op's inputs."""
@@ -137,7 +152,7 @@ def backward(
         coefficients=sums.coefficients,
         error=sums.error,
         noise=tuple(sums.noise),
-        size=sums.size,
+        size=sums.whole_size(),
         multipliers=used,
         steps=tuple(steps),
     )

@@ -177,7 +177,8 @@ class InputHalving:
         margin is hardly below its goal, or is at it, the worst boxes alone lie all along where it is.
         """
         self.rounds += 1
-        count = min(len(self.waiting) + (self.nearest is not None), max(1, self.limits.width // 2))
+        most = min(self.limits.width, self.limits.domains - self.bounded)
+        count = min(len(self.waiting) + (self.nearest is not None), max(1, most // 2))
         taken: list[_Half] = []
         if self.nearest is not None and (count > 1 or not self.waiting or self.rounds % 2):
             taken, self.nearest = [self.nearest], None
@@ -185,7 +186,7 @@ class InputHalving:
         try:
             halves, stuck = self._halved(taken)
             smaller = halves
-            while smaller and 2 * len(halves) <= min(AT_ONCE, self.limits.width):
+            while smaller and 2 * len(halves) <= min(AT_ONCE, most):
                 smaller, points = self._halved(halves)
                 halves = smaller + points  # a box without halves is bounded itself, once
             if halves:

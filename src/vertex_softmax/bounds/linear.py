@@ -44,8 +44,8 @@ class LinearBound:
     """(batch, S, columns) each, under parallel rules: the coefficients of the unknowns in [−1, 1] of single ops, from
     the op nearest to the objective on"""
     size: Tensor | None = None
-    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes; the rounding of the pass is a small share of
-    it"""
+    """(batch, S), if asked for: Σ |coefficients|·|box| over all nodes, and what underflow takes from coefficients,
+    divided by the precision: what the pass loses is a small share of it"""
     multipliers: Mapping[Node, Multipliers] = dataclasses.field(default_factory=dict)
     """the multipliers that were used, by node"""
     steps: tuple[PassStep, ...] = ()

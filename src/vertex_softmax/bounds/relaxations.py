@@ -24,6 +24,9 @@ from vertex_softmax.ops.contract import AffineForm, AffineOp, Context, Relaxatio
 from vertex_softmax.ops.rules import Rules, narrowed
 from vertex_softmax.sets.region import BoxRegion, Region
 
+SPARE = 2.0**-8
+"""What coefficients lose by underflow is harmless up to this share of the rounding of the numbers they make."""
+
 
 class Relaxations:
     """A cache of relaxations by node and rules; an entry holds only for the facts it was made from (`Boxes.facts`)."""
@@ -70,11 +73,16 @@ class Relaxations:
         return Context(
             boxes=tuple(boxes[i] for i in node.inputs),
             rules=rules,
-            forms=tuple(self.form(i) if i in wanted else None for i in node.inputs),
+            forms=tuple(self.form_over(i, boxes) if i in wanted else None for i in node.inputs),
             centred=tuple(boxes.centred.get((i, node)) for i in node.inputs),
             summary=boxes.summaries.get(node),
             inner=boxes.inner.get(node),
         )
+
+    def form_over(self, node: Node, boxes: Boxes) -> AffineForm | ChoiceForm | None:
+        """The same, or None where underflow may have taken from the function what counts over these boxes."""
+        form = self.form(node)
+        return None if form is None or _may_lack(self.index, node, boxes) else form
 
     def form(self, node: Node) -> AffineForm | ChoiceForm | None:
         """The node as an exact affine function of the input; None if it is none, or if the function is too large to
@@ -92,6 +100,19 @@ class Relaxations:
             if isinstance(factors[0], AffineForm) and isinstance(factors[1], AffineForm):
                 return product_form(factors[0], factors[1])
         return None
+
+
+def _may_lack(index: GraphIndex, node: Node, boxes: Boxes) -> bool:
+    """Whether coefficients of a node's form that underflow may count beside the rounding of the node's numbers.
+
+    Each is a sum of at most as many products as there are numbers before the node, which lose the least normal number.
+    """
+    before = index.ancestors(node)
+    numbers = sum(math.prod(each.shape) for each in before)
+    reach = sum((boxes[each].magnitude.double() + 1).flatten(1).sum(1) for each in before)
+    size, info = boxes[node].magnitude.double().flatten(1), torch.finfo(boxes[node].lower.dtype)
+    least = torch.where(size > 0, size, torch.inf).amin(1)
+    return bool((numbers * info.tiny * reach > SPARE * info.eps * least).any())
 
 
 def product_form(left: AffineForm, right: AffineForm) -> AffineForm | None:

@@ -3,8 +3,9 @@
 Invariant: `with_underflow` notes a problem for every input of the batch at which an op made numbers too small for the
 precision to hold to rounding, if the ops behind it can magnify what was lost to more than the share of the output that
 the guards of verdicts allow for. Gains are upper bounds of the factor by which an op can magnify an error of its
-inputs, from its constants and from boxes widened by what was lost before. Underflow inside an op, or in the
-coefficients of a backward pass, is not detected (docs/limits.md).
+inputs, from its constants and from boxes widened by what was lost before. Underflow in the coefficients of a backward
+pass is in the size of its terms, of which guards are shares (backward.py). Underflow inside an op is not detected
+(docs/limits.md).
 """
 
 from __future__ import annotations

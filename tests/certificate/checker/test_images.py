@@ -171,6 +171,35 @@ def test_rounding_counts_where_a_zonotope_is_much_larger_than_its_box(op: str) -
         assert (found.error <= 1e-12 * large.max() * 10).all()  # and no more than that
 
 
+@pytest.mark.parametrize("ops", [["scale"], ["linear"], ["shift", "scale"], ["scale", "scale"], ["linear", "scale"]])
+def test_what_underflows_counts_where_a_factor_magnifies_it(ops: list[str]) -> None:
+    """2⁻⁴⁶ of a number near the least one is 0 in floating point, and what it stands for may be multiplied by 1e300."""
+    chance = np.random.default_rng(11)
+    for _ in range(20):
+        chain = Chain()
+        for op in ops:
+            if op == "linear":
+                chain.linear(chance.standard_normal((WIDTH, WIDTH)) * 1e300)
+            elif op == "scale":
+                chain.scale(chance.standard_normal((ROWS, WIDTH)) * (1e300 if op is ops[-1] else 1e-5))
+            else:
+                chain.shift(chance.standard_normal((ROWS, WIDTH)) * 1e-320)
+        known, z = chain.known(), random_zonotope(chance, (ROWS, WIDTH), 1e-320)
+        path = images.affine_path(known, len(known.nodes) - 1, 1)
+        known.zonotopes[1] = z
+        with np.errstate(all="ignore"):
+            widened(known, path, z.box())
+            for k in (1, *path):  # its range is known exactly
+                known.boxes[k] = ProvedInterval(-known.boxes[k].size, known.boxes[k].size)
+            known.boxes[1] = ProvedInterval(-np.full(z.centre.shape, 1e-319), np.full(z.centre.shape, 1e-319))
+            found = images.image(known, len(known.nodes) - 1, 1)
+        for _ in range(4):
+            xi = fractions(chance.choice([-1.0, 1.0, 0.3], z.columns.shape[-1]))
+            value = exactly(known, path, point(z, xi, chance), chance)
+            off = value - fractions(found.centre) - fractions(found.columns) @ xi
+            assert (abs(off) <= fractions(found.error)).all()
+
+
 def product_of(x: ProvedZonotope, y: ProvedZonotope) -> Known:
     """A network whose node 3 is the product of nodes 1 and 2, which have these zonotopes."""
     n, d, m = *x.centre.shape, y.centre.shape[1]
@@ -199,6 +228,22 @@ def test_every_centred_product_is_in_its_box(scale: float) -> None:
         weights /= weights.sum(-1, keepdims=True) if chance.random() < 0.7 else 0.5
         with np.errstate(all="ignore"):
             box = images.centred_product(product_of(x, y), 3, weights)
+        for _ in range(6):
+            xi = fractions(chance.choice([-1.0, 1.0], 5))
+            s = point(x, xi, chance) @ point(y, xi, chance)
+            t = s - (fractions(weights) * s).sum(-1)[:, None]
+            assert ((fractions(box.lo) <= t) & (t <= fractions(box.hi))).all()
+
+
+def test_what_underflows_in_a_product_counts_where_weights_magnify_it() -> None:
+    chance = np.random.default_rng(12)
+    for _ in range(10):
+        x = random_zonotope(chance, (3, 2), 1e-165)
+        y = random_zonotope(chance, (2, 4), 1e-160, unknowns=x.unknowns)
+        weights = chance.random((3, 4)) * 1e300
+        with np.errstate(all="ignore"):
+            box = images.centred_product(product_of(x, y), 3, weights)
+        assert (box.size < 1e6).all()
         for _ in range(6):
             xi = fractions(chance.choice([-1.0, 1.0], 5))
             s = point(x, xi, chance) @ point(y, xi, chance)

@@ -118,7 +118,9 @@ class AffineImage:
     def scaled(self, factor: Array, size: Array) -> AffineImage:
         """The image, which is at most `size`, times stored numbers, entry by entry."""
         far = np.abs(factor)
-        error = (self.error + STORED * size + rounding(1) * self.size) * far * (1 + rounding(8)) + self._lost(1)
+        # the small shares are taken last: a share of a subnormal number would be 0, whatever it is multiplied by then
+        error = self.error * far + STORED * (size * far) + rounding(1) * (self.size * far)
+        error = error * (1 + rounding(8)) + self._lost(1)
         largest = self.size * far * (1 + rounding(8)) + self._lost(1)
         factors = (*self.factors, factor)
         return replace(self, centre=self.centre * factor, error=error, size=largest, factors=factors)

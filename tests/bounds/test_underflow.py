@@ -19,7 +19,7 @@ from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Relu
-from vertex_softmax.ops.linear import Linear, Scale, Shift
+from vertex_softmax.ops.linear import Add, Linear, Scale, Shift
 from vertex_softmax.ops.rounding import Round
 from vertex_softmax.runs.certify import bound, certify
 from vertex_softmax.search.answers import Budget
@@ -204,10 +204,11 @@ def test_coefficients_that_underflow_decide_nothing(
     assert found.verdict is not Verdict.VERIFIED
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("method", METHODS)
-def test_forms_whose_coefficients_underflow_decide_nothing(method: str) -> None:
+def test_forms_whose_coefficients_underflow_decide_nothing(method: str, dtype: torch.dtype) -> None:
     """The same of values of an attention, all alike, whose form as an affine function of the input has lost small²."""
-    small, large = 1e-170, 1e300
+    small, large = (1e-170, 1e300) if dtype == torch.float64 else (1e-23, 1e20)
     source = node = build.source((1, 1), "x")
     for name in ("once", "twice"):
         node = build.apply(Scale(torch.tensor(small, dtype=torch.float64)), node, name=name)
@@ -216,5 +217,53 @@ def test_forms_whose_coefficients_underflow_decide_nothing(method: str) -> None:
     seen = build.apply(Attention(None), scores, values, name="seen")
     bias = torch.tensor([0.8 * (small * large) * small, 0.0], dtype=torch.float64)
     y = build.apply(Linear(torch.tensor([[-1.0, 0.0]]).double(), bias), seen, name="y")
-    found = certify(Graph(source, y), Box(0 * ONE, large * ONE), 0, method, attack=None)
+    found = certify(Graph(source, y), Box(0 * ONE, large * ONE), 0, method, dtype=dtype, attack=None)
     assert found.verdict is not Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("factors", [(1e-23, 1e-23), (1e-46,), (1e-26, 1e-20)])
+def test_constants_that_are_too_small_for_single_precision_decide_nothing(
+    factors: tuple[float, ...], method: str
+) -> None:
+    """(0.8·f·large − f·x, 0) for a factor f that is 0 in single precision, and x up to `large`, which is not lost."""
+    large, whole = 1e20, math.prod(factors)
+    source = node = build.source((1, 1), "x")
+    for factor in factors:
+        node = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name="scale")
+    bias = torch.tensor([0.8 * whole * large, 0.0], dtype=torch.float64)
+    y = build.apply(Linear(torch.tensor([[-1.0, 0.0]]).double(), bias), node, name="y")
+    found = certify(Graph(source, y), Box(0 * ONE, large * ONE), 0, method, dtype=torch.float32, attack=None)
+    assert found.verdict is not Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("op", ["shift", "constant", "weight"])
+def test_constants_that_are_lost_and_magnified_decide_nothing(op: str) -> None:
+    """A constant of 1e-46 is divided by 1e-60 behind two ops."""
+    source = node = build.source((1, 1), "x")
+    tiny = torch.tensor(1e-46, dtype=torch.float64)
+    if op == "weight":
+        node = build.apply(Linear(tiny.reshape(1, 1)), node, name="weight")
+    else:
+        node = build.apply(Scale(torch.zeros((), dtype=torch.float64)), node, name="nothing")
+        if op == "shift":
+            node = build.apply(Shift(tiny), node, name="shift")
+        else:
+            node = build.apply(Add(), node, build.constant(tiny.reshape(1, 1), "constant"), name="sum")
+    for _ in range(2):
+        node = build.apply(Scale(torch.tensor(1e30, dtype=torch.float64)), node, name="magnified")
+    y = build.apply(Linear(torch.tensor([[-1.0, 0.0]]).double(), torch.tensor([0.5, 0.0]).double()), node, name="y")
+    graph = Graph(source, y)
+    assert float(graph.evaluate(ONE)[0, 0]) < 0
+    found = certify(graph, Box(0 * ONE, ONE), 0, "ibp", dtype=torch.float32, attack=None)
+    assert found.verdict is not Verdict.VERIFIED
+
+
+def test_weights_that_are_too_small_to_matter_are_harmless() -> None:
+    model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2)).double().eval()
+    with torch.no_grad():
+        model[0].weight[3] = 1e-50
+        model[2].bias.copy_(torch.tensor([9.0, 0.0]))
+    for method in ("ibp", "crown"):
+        found = certify(model, LinfBall(torch.rand(1, 2).double(), 0.1), 0, method, dtype=torch.float32)
+        assert found.verdict is Verdict.VERIFIED

@@ -33,6 +33,8 @@ from vertex_softmax.ops.softmax import Softmax
 
 EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, curves.Sqrt, Round)
 """Ops that lose nothing by underflow: sums of small floats are exact, and what `Round` maps to 0 is exactly 0."""
+SUMMED = (Shift, Constant)
+"""Ops whose constants are added."""
 PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
 """Products; over input intervals [−1, 1], or 0 where an input is 0, their interval is exactly 0 where every product has
 a factor 0."""
@@ -86,11 +88,13 @@ def lost_by_underflow(question: Question, boxes: Boxes) -> dict[Node, Tensor]:
 
 
 def _may_underflow(node: Node) -> bool:
-    return bool(node.inputs) and not isinstance(node.op, (Constant, *EXACT))
+    return node.lacking or (bool(node.inputs) and not isinstance(node.op, (Constant, *EXACT)))
 
 
 def _lost(node: Node, boxes: Boxes) -> Tensor:
-    """Whether an op made numbers that its precision does not hold to rounding, (batch,) bool."""
+    """Whether an op made numbers that its precision does not hold to rounding, or lacks constants; (batch,) bool."""
+    if node.lacking:
+        return torch.ones(boxes.batch, dtype=torch.bool, device=boxes[node].lower.device)
     info = torch.finfo(boxes[node].lower.dtype)
     terms = max(math.prod(i.shape) for i in node.inputs)
     small = boxes[node].magnitude < terms * info.tiny / info.eps
@@ -106,9 +110,17 @@ def _lost(node: Node, boxes: Boxes) -> Tensor:
 def _most_lost(node: Node, boxes: Boxes) -> Tensor:
     """The most that underflow inside an op can take away, (batch or 1,): a unit for each term.
 
-    In an attention, each term is multiplied by the largest value.
+    In an attention, each term is multiplied by the largest value. Constants that were too small for the precision are
+    off by a unit, and are added or multiplied by the op's inputs; of what other ops make of them nothing is known.
     """
-    terms = float(max(math.prod(i.shape) for i in node.inputs))
+    terms = float(max((math.prod(i.shape) for i in node.inputs), default=1))
+    if node.lacking:
+        size = torch.ones((1,), dtype=torch.float64, device=boxes[node].lower.device)
+        if isinstance(node.op, SUMMED):
+            return size
+        if not isinstance(node.op, (Linear, LeftLinear, Convolution, Scale)):
+            return size * torch.inf
+        return terms * (2 + boxes[node.inputs[0]].magnitude.double().flatten(1).amax(1))
     if not isinstance(node.op, Attention):
         return torch.full((1,), terms, dtype=torch.float64, device=boxes[node].lower.device)
     return terms * boxes[node.inputs[1]].magnitude.double().flatten(1).amax(1).clamp(min=1)

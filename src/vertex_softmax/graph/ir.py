@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.ops.contract import Op, Shape
-from vertex_softmax.ops.fields import moved, settings
+from vertex_softmax.ops.fields import loses_small_constants, moved, settings
 from vertex_softmax.ops.interval import Interval
 
 
@@ -53,6 +53,8 @@ class Node:
     op: Op
     inputs: tuple[Node, ...]
     shape: Shape
+    lacking: bool = False
+    """whether constants of the op were too small for the precision they are in now (`Graph.to`)"""
 
     def __repr__(self) -> str:
         return f"{self.name}: {type(self.op).__name__}{list(self.shape)}"
@@ -130,7 +132,8 @@ class Graph:
         ops = {node: moved(node.op, dtype, target) for node in self.nodes()}
         if all(op is node.op for node, op in ops.items()):
             return self
-        return self.map(lambda node, inputs: Node(node.name, ops[node], inputs, node.shape))
+        lacking = {node: node.lacking or loses_small_constants(node.op, dtype) for node in ops}
+        return self.map(lambda node, inputs: Node(node.name, ops[node], inputs, node.shape, lacking[node]))
 
     def __str__(self) -> str:
         """One line per node: its number, op, settings, inputs, shape and name."""

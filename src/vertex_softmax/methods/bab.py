@@ -108,9 +108,9 @@ def branch(
 ) -> Outcome:  # fmt: skip
     """Branch and bound over the boxes of a bound, under the affine vertex rule; `search` replaces the options' limits.
 
-    If the set is a box, it is narrowed for each objective before anything is split inside of the network. If few numbers
-    of it vary and a few splits inside of the network are not enough, it is first cut into halves (halving.py). rough:
-    the boxes are not those of `joint`; then these are made for each objective, over what is left of the set.
+    If the set is a box, it is narrowed for each objective before anything is split inside of the network. If few
+    numbers of it vary and a few splits inside of the network are not enough, it is first cut into halves (halving.py).
+    rough: the boxes are not those of `joint`; then these are made for each objective, over what is left of the set.
     """
     watchers, search = watchers or Watchers(), search or options.search
     options = dataclasses.replace(options, search=search)

@@ -26,3 +26,13 @@ def moved(op: Op, dtype: torch.dtype, device: torch.device) -> Op:
             if there is not value:
                 changes[field.name] = there
     return dataclasses.replace(op, **changes) if changes else op  # type: ignore[type-var]
+
+
+def loses_small_constants(op: Op, dtype: torch.dtype) -> bool:
+    """Whether a constant of the op would come to be another number in this precision because it is too small for it.
+
+    What it is off by is at most the precision's least normal number, and not a share of it as in rounding.
+    """
+    constants = [value for value in vars(op).values() if isinstance(value, Tensor) and value.is_floating_point()]
+    small = ((value, value.abs() < torch.finfo(dtype).tiny) for value in constants if value.dtype != dtype)
+    return any(bool((where & (value.to(dtype).to(value.dtype) != value)).any()) for value, where in small)

@@ -53,7 +53,13 @@ MUTANTS: list[Mutant] = [
         "relaxations",
         "bounds/backward.py",
         "bounds/test_underflow.py",
-        {"coefficients do not underflow": ("_Sums.whole_size", "self.size + self.numbers * self.lost", "self.size")},
+        {
+            "coefficients do not underflow": (
+                "_Sums.whole_size",
+                "self.size + (self.numbers * (info.tiny / info.eps) * self.reached).unsqueeze(1)",
+                "self.size",
+            )
+        },
     ),
     *mutants(
         "relaxations",

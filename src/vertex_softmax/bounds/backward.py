@@ -10,12 +10,13 @@ least value of the linear bound (`Region.support`).
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.boxes import Boxes
+from vertex_softmax.bounds.boxes import Boxes, Reach
 from vertex_softmax.bounds.choice import DEFAULT, Choice, Multipliers
 from vertex_softmax.bounds.coefficients import Coefficients, Objective, fitting, hand_on, total
 from vertex_softmax.bounds.linear import LinearBound, PassStep
@@ -57,7 +58,8 @@ class _Sums:
         self.error: Tensor | None = None
         self.noise: list[Tensor] = []
         self.size: Tensor | None = None
-        self.numbers, self.lost = 0, torch.zeros_like(self.constant[:, :1])
+        self.numbers = 0
+        self.reached: Tensor | None = None
         self.columns = columns
 
     def add_constant(self, constant: Tensor) -> None:
@@ -78,26 +80,28 @@ class _Sums:
         else:
             self.add_error(noise.abs().sum(-1))
 
-    def add_size(self, parts: list[Coefficients], box: Interval) -> None:
-        """Add Σ |coefficients|·|box| of one node to the size, and to `lost` what underflow may take from coefficients.
+    def add_size(self, parts: list[Coefficients], reach: Reach) -> None:
+        """Add Σ |coefficients|·|box| of one node to the size, and note what underflow may take from its coefficients.
 
         A coefficient is a sum of at most as many products as the network has numbers, and each may lose the least
         normal number. That times the box is how far the bound may be off, whatever the coefficients are.
         """
-        magnitude, info = box.magnitude, torch.finfo(self.constant.dtype)
-        largest = magnitude.unsqueeze(1)
+        largest = reach.each.unsqueeze(1)
         for part in parts:
             terms = sum_to(part.A.abs() * largest, part.diagonal).flatten(1)
             self.size = terms if self.size is None else self.size + terms
-        self.numbers += magnitude[0].numel()
-        self.lost = self.lost + ((magnitude + 1) * (info.tiny / info.eps)).flatten(1).sum(1, keepdim=True)
+        self.numbers += math.prod(reach.each.shape[1:])
+        self.reached = reach.total if self.reached is None else self.reached + reach.total
 
     def whole_size(self) -> Tensor | None:
         """The size, with what underflow may have taken from the coefficients of all nodes; (batch, S).
 
         It is divided by the precision, so that the shares of the size that cover rounding cover it too.
         """
-        return None if self.size is None else self.size + self.numbers * self.lost
+        if self.size is None or self.reached is None:
+            return None
+        info = torch.finfo(self.constant.dtype)
+        return self.size + (self.numbers * (info.tiny / info.eps) * self.reached).unsqueeze(1)
 
     def add_step(self, step: Step, given: Coefficients, question: Question) -> None:
         """Add what one op's step contributes besides the coefficients on the op's inputs."""
@@ -135,7 +139,7 @@ def backward(
         if node in choice.multipliers:
             used[node] = _apply_multipliers(choice, node, parts, boxes[node], sums)
         if wanted.size:
-            sums.add_size(parts, boxes[node])
+            sums.add_size(parts, boxes.reach(node))
         if node is index.start:
             sums.add_coefficients(total(parts).dense())
         elif isinstance(node.op, Constant):

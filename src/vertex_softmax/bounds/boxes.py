@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +35,15 @@ class Problem:
     text: str
 
 
+class Reach(NamedTuple):
+    """How large the numbers of a node can be."""
+
+    each: Tensor
+    """(batch, *shape): the largest absolute values"""
+    total: Tensor
+    """(batch,): the sum of these, each increased by 1"""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Boxes:
     """The intervals of nodes, (batch, *shape) each, and what else is known of their values."""
@@ -55,12 +65,24 @@ class Boxes:
     """reasons for which some inputs of the batch have no answer"""
     whole: Boxes | None = None
     """if these are boxes of parts of a set: the boxes of the whole set, whose batch is one"""
+    reaches: dict[Node, tuple[Interval, Reach]] = dataclasses.field(default_factory=dict, repr=False)
+    """a cache, shared with boxes that were made from these; by node, with the interval that it is about"""
 
     def __getitem__(self, node: Node) -> Interval:
         return self.intervals[node]
 
     def __contains__(self, node: Node) -> bool:
         return node in self.intervals
+
+    def reach(self, node: Node) -> Reach:
+        """How large the numbers of a node can be; many passes over the same boxes ask for it."""
+        interval, known = self.intervals[node], self.reaches.get(node)
+        if known is not None and known[0] is interval:
+            return known[1]
+        magnitude = interval.magnitude
+        found = Reach(magnitude, (magnitude + 1).flatten(1).sum(1))
+        self.reaches[node] = interval, found
+        return found
 
     def facts(self, node: Node) -> tuple[object, ...]:
         """All objects that the relaxation of a node depends on: if they are the same objects, the relaxation is the
@@ -158,6 +180,7 @@ class Boxes:
             intervals={**self.intervals, **intervals},
             inner={**self.inner, **inner},
             whole=self,
+            reaches={},
         )
 
     def _with_met(self, node: Node, old: Interval, new: Interval) -> Boxes:

@@ -109,8 +109,8 @@ def _may_lack(index: GraphIndex, node: Node, boxes: Boxes) -> bool:
     """
     before = index.ancestors(node)
     numbers = sum(math.prod(each.shape) for each in before)
-    reach = sum((boxes[each].magnitude.double() + 1).flatten(1).sum(1) for each in before)
-    size, info = boxes[node].magnitude.double().flatten(1), torch.finfo(boxes[node].lower.dtype)
+    reach = sum(boxes.reach(each).total.double() for each in before)
+    size, info = boxes.reach(node).each.double().flatten(1), torch.finfo(boxes[node].lower.dtype)
     least = torch.where(size > 0, size, torch.inf).amin(1)
     return bool((numbers * info.tiny * reach > SPARE * info.eps * least).any())
 

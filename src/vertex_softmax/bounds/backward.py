@@ -16,7 +16,7 @@ import time
 import torch
 from torch import Tensor
 
-from vertex_softmax.bounds.boxes import Boxes, Reach
+from vertex_softmax.bounds.boxes import Boxes, NodeReach
 from vertex_softmax.bounds.choice import DEFAULT, Choice, Multipliers
 from vertex_softmax.bounds.coefficients import Coefficients, Objective, fitting, hand_on, total
 from vertex_softmax.bounds.linear import LinearBound, PassStep
@@ -80,7 +80,7 @@ class _Sums:
         else:
             self.add_error(noise.abs().sum(-1))
 
-    def add_size(self, parts: list[Coefficients], reach: Reach) -> None:
+    def add_size(self, parts: list[Coefficients], reach: NodeReach) -> None:
         """Add Σ |coefficients|·|box| of one node to the size, and note what underflow may take from its coefficients.
 
         A coefficient is a sum of at most as many products as the network has numbers, and each may lose the least

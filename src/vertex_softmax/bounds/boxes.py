@@ -35,7 +35,7 @@ class Problem:
     text: str
 
 
-class Reach(NamedTuple):
+class NodeReach(NamedTuple):
     """How large the numbers of a node can be."""
 
     each: Tensor
@@ -65,7 +65,7 @@ class Boxes:
     """reasons for which some inputs of the batch have no answer"""
     whole: Boxes | None = None
     """if these are boxes of parts of a set: the boxes of the whole set, whose batch is one"""
-    reaches: dict[Node, tuple[Interval, Reach]] = dataclasses.field(default_factory=dict, repr=False)
+    reaches: dict[Node, tuple[Interval, NodeReach]] = dataclasses.field(default_factory=dict, repr=False)
     """a cache, shared with boxes that were made from these; by node, with the interval that it is about"""
 
     def __getitem__(self, node: Node) -> Interval:
@@ -74,13 +74,13 @@ class Boxes:
     def __contains__(self, node: Node) -> bool:
         return node in self.intervals
 
-    def reach(self, node: Node) -> Reach:
+    def reach(self, node: Node) -> NodeReach:
         """How large the numbers of a node can be; many passes over the same boxes ask for it."""
         interval, known = self.intervals[node], self.reaches.get(node)
         if known is not None and known[0] is interval:
             return known[1]
         magnitude = interval.magnitude
-        found = Reach(magnitude, (magnitude + 1).flatten(1).sum(1))
+        found = NodeReach(magnitude, (magnitude + 1).flatten(1).sum(1))
         self.reaches[node] = interval, found
         return found
 

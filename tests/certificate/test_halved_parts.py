@@ -22,9 +22,10 @@ from vertex_softmax.bounds.record import Record
 from vertex_softmax.certificate.certificate import Certificate, CertificatePart, Effort, prove
 from vertex_softmax.certificate.checker import check
 from vertex_softmax.certificate.checker.file import File, read
-from vertex_softmax.certificate.comparison import missing
+from vertex_softmax.certificate.comparison import missing, not_covered
 from vertex_softmax.certificate.forbidden_case import ForbiddenCase
 from vertex_softmax.certificate.halved_parts import parts_of
+from vertex_softmax.certificate.input_sets import checked_set
 from vertex_softmax.certificate.planting import Searched
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
@@ -107,6 +108,36 @@ def test_a_part_less_covers_no_more(tmp_path: Path) -> None:
         number = int(inside[0]) if len(inside) else 0
         lower.reshape(-1)[number] = np.nextafter(lower.reshape(-1)[number], np.inf)
         assert missing(File(file.header, {**file.arrays, name: lower}), prop) != ""
+
+
+def test_a_set_is_covered_by_all_parts_together(tmp_path: Path) -> None:
+    _, _, ball = answer()
+    file = read(proof().save(tmp_path / "proof"))
+    centre, cpu = ball.lower / 2 + ball.upper / 2, torch.device("cpu")
+    balls = (ball, vx.LinfBall(centre, 0.86))
+    sets = [each.region((1, 4, 2), torch.float64, cpu) for each in balls]
+    assert not_covered(file, checked_set(sets[0])) == ""
+    assert "no part of the certificate contains the set" in not_covered(file, checked_set(sets[1]))
+    parts = file.header["parts"]
+    for k in range(len(parts)):
+        fewer = File({**file.header, "parts": parts[:k] + parts[k + 1 :]}, file.arrays)
+        assert not_covered(fewer, checked_set(sets[0])) != ""
+
+
+def test_a_case_that_is_excluded_elsewhere_is_not_covered(tmp_path: Path) -> None:
+    """Over [0, 1] the certificate has x > −1, and only over [1, 2] it has x > 0.5: of [0, 1] it says less."""
+    x = build.source((1,))
+    parts = [
+        CertificatePart(
+            np.full(1, low), np.full(1, low + 1), [ForbiddenCase(np.ones((1, 1)), np.full(1, goal), np.ones(1))]
+        )
+        for low, goal in ((0.0, -1.0), (1.0, 0.5))
+    ]
+    made = prove(Graph(x, x), parts, Effort(Ascent(steps=0)))
+    assert made.certificate is not None
+    file = read(made.certificate.save(tmp_path / "proof"))
+    region = BoxRegion(torch.zeros(1, 1).double(), torch.ones(1, 1).double())
+    assert "over other inputs" in not_covered(file, checked_set(region))
 
 
 def searched(boxes: list[tuple[float, float]], cases: tuple[int, ...] = (0,)) -> Searched:

@@ -9,16 +9,19 @@ with a case that follows from the conjunction: every row of the case is a positi
 with a limit that is not lower.
 The certificate may prove more than the specification asks: wider boxes, higher limits, fewer rows, other parts.
 
-Certificates are compared with sets as well (`not_covered`): every point of the set that is asked about is in one part.
+Certificates are compared with sets as well (`not_covered`): at every point of the set that is asked about, each case of
+the certificate is excluded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vertex_softmax.certificate.checker.claim import cases_of
 from vertex_softmax.certificate.checker.file import File, Rejected
@@ -61,54 +64,65 @@ def missing(file: File, prop: Property) -> str:
     except InvalidValueError as error:
         return f"the certificate is for another specification: {error}"
     try:
-        parts = [_read(part, file, prop) for part in file.header["parts"]]
+        parts = [_read(part, file, prop.outputs) for part in file.header["parts"]]
     except Rejected as error:
         return str(error)
     for number, case in enumerate(prop.cases, 1):
         box = f"box {number} of {len(prop.cases)} of the specification"
         containing = [part for part in parts if part.contains(case)]
-        if case.conjunctions and not containing and not _are_covering(parts, case):
+        if case.conjunctions and not containing and not _are_covering(parts, case.lower, case.upper):
             return f"no part of the certificate contains {box}: {_outside(case, parts)}"
         count = len(case.conjunctions)
         for index, conjunction in enumerate(case.conjunctions, 1):
             rows = _limits(conjunction.inequalities)
             if any(part.excludes(rows) for part in containing):
                 continue
-            if not _are_covering([part for part in parts if part.excludes(rows)], case):
+            if not _are_covering([part for part in parts if part.excludes(rows)], case.lower, case.upper):
                 what = f"conjunction {index} of {count}" if count > 1 else "the property"
                 return f"in {box}, the certificate does not exclude {what}: {_in_words(conjunction)}"
     return ""
 
 
-def _are_covering(parts: Sequence[_CoveredPart], case: Case) -> bool:
-    """Whether those of the parts that are boxes cover the specification's box together."""
+def _are_covering(parts: Sequence[_CoveredPart], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> bool:
+    """Whether those of the parts that are boxes cover a box together."""
     boxes = [part for part in parts if part.given.kind == "box"]
     if not boxes:
         return False
     lowers, uppers = np.stack([box.lower for box in boxes]), np.stack([box.upper for box in boxes])
-    return are_covering(case.lower.reshape(-1), case.upper.reshape(-1), lowers, uppers)
+    return are_covering(lower.reshape(-1), upper.reshape(-1), lowers, uppers)
 
 
 def not_covered(file: File, asked: CheckedSet) -> str:
-    """Why no part of a certificate is about all of a set of one input; empty if one is.
+    """Why a certificate does not exclude all of its cases over a set of one input; empty if it does.
 
     `asked` is the set in the checker's words, its numbers exactly those that are meant.
     """
-    shape = tuple(file.header["graph"][0]["shape"])
+    graph = file.header["graph"]
+    shape = tuple(graph[0]["shape"])
     if asked.lower.shape != shape:
         return f"the certificate is for inputs of shape {shape}, and the set has {asked.lower.shape}"
     try:
-        reasons = [contains(read_set(part, file, shape), asked) for part in file.header["parts"]]
+        parts = [_read(part, file, math.prod(graph[-1]["shape"])) for part in file.header["parts"]]
     except Rejected as error:
         return str(error)
-    return "" if "" in reasons else f"no part of the certificate contains the set: {reasons[0] if reasons else 'none'}"
+    reasons = [contains(part.given, asked) for part in parts]
+    containing = [part for part, reason in zip(parts, reasons, strict=True) if not reason]
+    if not parts or (not containing and not (asked.kind == "box" and _are_covering(parts, asked.lower, asked.upper))):
+        return f"no part of the certificate contains the set: {reasons[0] if reasons else 'none'}"
+    for rows in {frozenset(case.items()): case for part in parts for case in part.cases}.values():
+        if any(part.excludes(rows) for part in containing):
+            continue
+        having = [part for part in parts if part.excludes(rows)]
+        if asked.kind != "box" or not _are_covering(having, asked.lower, asked.upper):
+            return "a case of the certificate is excluded over other inputs, and not over all of the set"
+    return ""
 
 
-def _read(part: dict[str, Any], file: File, prop: Property) -> _CoveredPart:
+def _read(part: dict[str, Any], file: File, outputs: int) -> _CoveredPart:
     """A part of the certificate's header, with its arrays."""
     given = read_set(part, file, tuple(file.header["graph"][0]["shape"]))
     cases = []
-    for case in cases_of(part, file, prop.outputs):
+    for case in cases_of(part, file, outputs):
         listed = [
             Inequality({int(k): Fraction(float(C[k])) for k in np.flatnonzero(C)}, Fraction(float(d)))
             for C, d in zip(case.C, case.d, strict=True)

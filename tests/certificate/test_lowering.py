@@ -114,7 +114,7 @@ def numbers(graph: Graph) -> set[float]:
     for node in graph.nodes():
         for field in dataclasses.fields(node.op):  # type: ignore[arg-type]
             value = getattr(node.op, field.name)
-            found |= {value, -value} if isinstance(node.op, Round) else set()
+            found |= {value, -value} if isinstance(node.op, Round) and isinstance(value, float) else set()
             if isinstance(value, Tensor) and value.is_floating_point():
                 found |= set(value.double().reshape(-1).tolist())
     return found

@@ -264,6 +264,9 @@ def test_verify_takes_a_python_model(place: Path, tmp_path: Path, eps: float, co
     assert len(told["model_sha256"]) == 64
     for more, text in ((("--shape", "2,3"), "6"), (("--certificate", tmp_path / "c"), "--certificate is for ONNX")):
         assert text in called(*said, *more, code=2).output
+    (tmp_path / "rows.py").write_text("from torch import nn\n\ndef f():\n    return nn.Conv2d(1, 3, 2)\n")
+    unshaped = called("verify", f"{tmp_path / 'rows.py'}:f", tmp_path / "p.vnnlib", code=2)
+    assert "an input has 4 numbers: give its shape, without the batch, as in --shape 1,28,28" in unshaped.output
     assert (
         "Python models" in called("verify", place / "model.onnx", tmp_path / "p.vnnlib", "--shape", "4", code=2).stderr
     )

@@ -99,7 +99,11 @@ def test_radius_makes_tables_and_a_run(files: Path, tmp_path: Path) -> None:
         (("--eps", "-1"), "ε is"),
         (("--eps", ""), "at least one"),
         (("--eps", "0.1", "--methods", "magic"), "magic"),
-        (("--eps", "0.1", "--first", "9"), "5 inputs"),
+        (
+            ("--eps", "0.1", "--first", "9"),
+            "5 inputs, numbered from 0; --first 9 selects none of them: give --first 0 to 4\n",
+        ),
+        (("--eps", "0.1", "--first", "9", "--count", "2"), "--first 9 and --count 2 select none"),
         (("--eps", "0.1", "--clip", "0"), "two numbers"),
         (("--eps", "0.1", "--clip", "0.9,1"), "outside clip"),
         (("--eps", "0.1", "--data", "nothing.npz"), "nothing.npz"),

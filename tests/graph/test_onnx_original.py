@@ -328,3 +328,12 @@ def test_the_element_types_of_input_and_output() -> None:
     proto.graph.output[0].name = "half"
     proto.graph.output[0].type.tensor_type.elem_type = 10
     assert OriginalFile(proto.SerializeToString()).kinds == ("float32", "float16")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("m.pkl", "a pickle, and nothing is unpickled"), ("m.py", "FILE.py:function")]
+)
+def test_a_file_of_another_kind_is_told_what_it_seems_to_be(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(InvalidValueError, match=message):
+        from_onnx(tmp_path / name)

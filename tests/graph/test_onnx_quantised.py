@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.graph.onnx_models import floats, model, run
 from vertex_softmax.foundation.errors import UnsupportedModelError
 from vertex_softmax.graph.from_onnx.importer import from_onnx
 from vertex_softmax.graph.from_onnx.roundings import Roundings
+from vertex_softmax.graph.simplify import simplify
 from vertex_softmax.ops.rounding import Round
 
 I8, U8, I16, U16 = np.int8, np.uint8, np.int16, np.uint16
@@ -108,6 +110,57 @@ def test_a_verdict_and_a_certificate(tmp_path: Path) -> None:
     proved = vx.certify(str(path), vx.LinfBall(centre, 1e-4), label, "crown", certificate=True)
     assert proved.verdict == "verified"
     assert proved.certificates[0] is not None
+
+
+def with_rows() -> onnx.ModelProto:
+    """Four rows, each quantised, multiplied and quantised again, transposed; the last row alone is read."""
+    first, a = pair("x", "xq", 0.02, 120)
+    second, b = pair("h", "hq", 0.05, 100)
+    rng = np.random.default_rng(4)
+    constants = {**a, **b, "w": rng.normal(size=(6, 8)).astype(np.float32), "last": np.array(3)}
+    constants["v"] = rng.normal(size=(8, 3)).astype(np.float32)
+    nodes = [
+        *first,
+        helper.make_node("Transpose", ["xq"], ["rows"], perm=[1, 0, 2]),
+        helper.make_node("MatMul", ["rows", "w"], ["h"]),
+        *second,
+        helper.make_node("Gather", ["hq", "last"], ["row"], axis=0),
+        helper.make_node("MatMul", ["row", "v"], ["y"]),
+    ]
+    return model(nodes, (1, 4, 6), constants, opset=18)
+
+
+def test_rows_that_nobody_reads_are_left_out_of_the_comparison(tmp_path: Path) -> None:
+    """The graph rounds the last row alone, and is compared with that row of what onnxruntime rounds."""
+    proto, path = with_rows(), tmp_path / "rows.onnx"
+    path.write_bytes(proto.SerializeToString())
+    graph = simplify(from_onnx(str(path)))
+    rounds = [node for node in graph.nodes() if isinstance(node.op, Round)]
+    assert [node.shape for node in rounds] == [(1, 1, 6), (1, 1, 8)]
+    places = [node.op.places for node in rounds if isinstance(node.op, Round) and node.op.places is not None]
+    assert [each.flatten().tolist() for each in places] == [list(range(18, 24)), list(range(24, 32))]
+    x = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 1, 4, 6)).astype(np.float32))
+    found = vx.bound(str(path), vx.LinfBall(x, 0.01), "crown")
+    for i in range(2):
+        reached = run(proto, x[i].numpy()).flatten()
+        spare = 1e-5 * np.abs(reached).max()
+        assert (found.lower[i].flatten().numpy() <= reached + spare).all()
+        assert (found.upper[i].flatten().numpy() >= reached - spare).all()
+
+
+def test_the_numbers_of_another_row_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.onnx"
+    path.write_bytes(with_rows().SerializeToString())
+    right = Round.numbered
+
+    def wrong(self: Round, shape: tuple[int, ...]) -> Round:
+        numbered = right(self, shape)
+        return dataclasses.replace(numbered, places=None if numbered.places is None else numbered.places.roll(1, 0))
+
+    monkeypatch.setattr(Round, "numbered", wrong)
+    x = torch.rand(1, 1, 4, 6, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(UnsupportedModelError, match="differs"):
+        vx.bound(str(path), vx.LinfBall(x, 0.01), "ibp")
 
 
 def test_a_rounding_that_is_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vertex_softmax import LinfBall, bound, certify
+from vertex_softmax import Box, LinfBall, bound, certify, radius
 from vertex_softmax.foundation.errors import InvalidTypeError, InvalidValueError, UnsupportedModelError, VertexError
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph
@@ -143,6 +143,19 @@ def test_what_torch_export_made_is_not_told_to_be_put_into_eval_mode() -> None:
 def test_parts_of_options_are_of_their_kind(name: str) -> None:
     with pytest.raises(VertexError, match=f"{name} is a dict; give an? vertex_softmax"):
         Options(**{name: {"seconds": 3}})
+
+
+def test_a_goal_is_a_number() -> None:
+    with pytest.raises(VertexError, match="goal is '0'; give a number, or None"):
+        Options(goal="0")
+    assert Options(goal=0).goal == 0
+
+
+def test_a_set_in_place_of_inputs_is_told_so() -> None:
+    with pytest.raises(VertexError, match="x is a LinfBall, a set of inputs; give the inputs themselves"):
+        LinfBall(LinfBall(torch.rand(1, 3), 0.1), 0.1)
+    with pytest.raises(VertexError, match="x is a Box, a set of inputs"):
+        radius(linear(), Box(torch.zeros(1, 3), torch.ones(1, 3)), 0)
 
 
 def test_ids_as_floats_are_told_to_be_a_token_ball() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.extremes.networks import inputs, network
+from tests.extremes.networks import Network, inputs, network
 from vertex_softmax.bounds.memory import GIB, PAIR_ARRAYS, Memory, pair_numbers
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.foundation.errors import NotEnoughMemoryError
@@ -17,10 +17,10 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods import sizing
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import METHODS, Method
-from vertex_softmax.methods.sizing import batch_size, refusal
-from vertex_softmax.runs.certify import load
+from vertex_softmax.methods.sizing import batch_size, batches, refusal
+from vertex_softmax.runs.certify import bound, certify, load
 from vertex_softmax.runs.demo.model import PatchTransformer
-from vertex_softmax.sets import LinfBall, LpBall
+from vertex_softmax.sets import Box, LinfBall, LpBall
 from vertex_softmax.sets.region import Region
 
 CPU = torch.device("cpu")
@@ -112,3 +112,48 @@ def test_a_larger_gpu_bounds_more_inputs_together(
     assert batch_size(graph, Method.JOINT, Options(), gpu) == inputs_at_once
     need = sizing.GENERATED * 8 * sizing.most_numbers(graph) * inputs_at_once
     assert need <= max(memory // 2, sizing.GENERATED * 8 * (1 << 29))
+
+
+def mixed(norm: float | None) -> tuple[Network, Box]:
+    """Four inputs of one network; of the first and the last the same token moves, of the others another each."""
+    net = network(tokens=4, norm=norm)
+    x = inputs(net, 4)
+    radius = torch.zeros_like(x)
+    for i, token in enumerate((1, 2, 0, 1)):
+        radius[i, token] = 0.02 * (i + 1)
+    return net, Box(x - radius, x + radius)
+
+
+def test_inputs_of_which_other_numbers_vary_are_bounded_apart() -> None:
+    """Where unknowns of the input have products: those of a batch are of every number that varies in any input."""
+    net, box = mixed(1e-3)
+    graph = load(net, box)
+    region = box.region(graph.input.shape, torch.float64, CPU)
+    apart = [[0, 3], [1], [2]]
+    assert [which.tolist() for which in batches(graph, Method.CROWN, Options(), region)] == apart
+    one_each = [which.tolist() for which in batches(graph, Method.CROWN, Options(batch=1), region)]
+    assert one_each == [[0], [3], [1], [2]]
+    scarce = limited(4 * 8 * PAIR_ARRAYS * pair_numbers(graph, 6) - 1)  # no room for products: then they stay together
+    for method, options in ((Method.IBP, Options()), (Method.CROWN, Options(generators=False))):
+        assert [which.tolist() for which in batches(graph, method, options, region)] == [[0, 1, 2, 3]]
+    assert len(sizing._alike(graph, Method.CROWN, scarce, region)) == 1
+    plain, _ = mixed(None)
+    assert len(batches(load(plain, box), Method.CROWN, Options(), region)) == 1
+    assert sizing.varying_numbers(region) == 18
+    assert sizing.varying_numbers(region.at(torch.tensor([0, 3]))) == 6
+
+
+@pytest.mark.parametrize(("method", "share"), [("crown", 1e-9), ("joint", 1e-4)])
+def test_bounds_do_not_depend_on_what_varies_in_other_inputs(method: str, share: float) -> None:
+    """To rounding, which the ascent of `joint` amplifies."""
+    net, box = mixed(1e-3)
+    label = net(box.centre).argmax(-1)
+    together, scores = certify(net, box, label, method), bound(net, box, method)
+    for i in range(4):
+        alone, interval = certify(net, box[[i]], label[i], method), bound(net, box[[i]], method)
+        others = together.lower[i].isfinite()
+        tiny = share * float(together.lower[i][others].abs().max())
+        assert torch.allclose(together.lower[i][others], alone.lower[0][others], rtol=0, atol=tiny)
+        assert together.verdicts[i] == alone.verdicts[0]
+        for one, other in zip(scores, interval, strict=True):
+            assert torch.allclose(one[i], other[0], rtol=0, atol=share * float(other.abs().max()))

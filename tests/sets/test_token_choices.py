@@ -122,7 +122,7 @@ def test_a_batch_of_sentences_has_a_mapping_for_each() -> None:
     for i, label in enumerate((0, 1)):
         alone = certify(plain(), some[i], label, "bab")
         assert found.verdicts[i] == alone.verdicts[0]
-    with pytest.raises(InvalidValueError, match="2 mappings"):
+    with pytest.raises(InvalidValueError, match="mappings of choices is 2, and there are"):
         TokenChoices(plain(), IDS, [{}, {}])
     with pytest.raises(InvalidValueError, match=r"choices\[1\]\[0\] does not have the word itself, id 1"):
         TokenChoices(plain(), ids, [{}, {0: [7]}])

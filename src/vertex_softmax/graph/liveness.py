@@ -23,6 +23,7 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import Op, Shape
 from vertex_softmax.ops.elementwise import Elementwise
 from vertex_softmax.ops.normalization import Normalize
+from vertex_softmax.ops.rounding import Round
 from vertex_softmax.ops.softmax import MaskedSoftmax, Softmax
 
 BY_NUMBER = (Elementwise, linear.Scale, linear.Shift, linear.Add, linear.Subtract, bilinear.Multiply)
@@ -90,6 +91,8 @@ def through(base: Node, part: Selection) -> tuple[Op, tuple[Node, ...]] | None:
     """The op that computes the part of a node, and its inputs; None if the op does not handle rows for themselves."""
     op, inputs, rank = base.op, base.inputs, len(base.shape)
     if isinstance(op, BY_NUMBER):
+        if isinstance(op, Round):  # the comparison with onnxruntime asks which numbers of a tensor are left
+            op = op.numbered(base.shape)
         return part.of_fields(op, rank), tuple(part.of(i) for i in inputs)
     rule = next((rule for kind, rule in RULES.items() if isinstance(op, kind)), None)
     return None if rule is None else rule(op, inputs, part, rank)

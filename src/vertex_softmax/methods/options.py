@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from enum import StrEnum
 
 from vertex_softmax.bounds.ascent import Ascent
@@ -115,6 +116,8 @@ class Options:
             raise InvalidValueError(f"attentions_by_passes is {self.attentions_by_passes}; it must be at least 0")
         if self.pieces < 1:
             raise InvalidValueError(f"pieces is {self.pieces}; at least one is needed")
+        if self.goal is not None and not isinstance(self.goal, numbers.Real):
+            raise InvalidTypeError(f"goal is {self.goal!r}; give a number, or None for the best bounds")
         if self.goal is not None and math.isnan(self.goal):
             raise InvalidValueError("goal is NaN; give a number, or None for the best bounds")
         if self.batch is not None and self.batch < 1:

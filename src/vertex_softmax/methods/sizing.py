@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from torch import Tensor
 
 from vertex_softmax.bounds.generate import most_numbers
 from vertex_softmax.bounds.memory import (
@@ -83,6 +84,37 @@ def batch_size(
     return size if fitting is None else min(size, fitting)
 
 
+def batches(graph: Graph, method: Method, options: Options, region: Region) -> list[Tensor]:
+    """The inputs to bound together, as lists of their places in the region; each place is in one list.
+
+    If zonotopes may have products of the input's unknowns, only inputs of which the same numbers vary are bounded
+    together. All inputs of a batch have the same unknowns, so that others would add theirs: with four patches in place
+    of one there are sixteen times as many products, or too many to have any. So the bounds of an input do not depend on
+    what varies in others.
+    """
+    device, dtype = region.box.lower.device, region.box.lower.dtype
+    found: list[Tensor] = []
+    for places in _alike(graph, method, options, region):
+        size = batch_size(graph, method, options, device, dtype, region.at(places))
+        found += places.split(size)
+    return found
+
+
+def _alike(graph: Graph, method: Method, options: Options, region: Region) -> list[Tensor]:
+    """The places of the inputs in lists of inputs with the same varying numbers, if that matters; else one list."""
+    varies = (region.box.upper > region.box.lower).flatten(1)
+    everyone = torch.arange(len(varies), device=varies.device)
+    early = options if method is Method.VERTEX else with_zonotopes_early(options)
+    some = METHODS[method].rule is not None and may_use_zonotopes(graph, region, early)
+    fewest = int(varies.sum(1).min()) if len(varies) else 0
+    if not some or pair_numbers(graph, fewest) > options.memory.most_pairs(region.box.lower.element_size()):
+        return [everyone]
+    lists: dict[bytes, list[int]] = {}
+    for place, row in enumerate(varies.cpu().numpy()):
+        lists.setdefault(row.tobytes(), []).append(place)
+    return [everyone[places] for places in lists.values()]
+
+
 def refusal(question: Question, method: Method, options: Options) -> str:
     """Why a method is not run on a question of one input, in words; empty if it fits the memory limit."""
     try:
@@ -93,9 +125,8 @@ def refusal(question: Question, method: Method, options: Options) -> str:
 
 
 def varying_numbers(region: Region) -> int:
-    """How many numbers of the input vary over its set; the largest count of all inputs of a region."""
-    box = region.box
-    return max((box.upper > box.lower).flatten(1).sum(1).tolist(), default=0)
+    """How many numbers of the input vary over the set of any input of a region: all of them have unknowns."""
+    return int((region.box.upper > region.box.lower).flatten(1).any(0).sum())
 
 
 def _needed(

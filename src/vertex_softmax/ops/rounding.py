@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +30,15 @@ class Round(Elementwise):
 
     least: float = -math.inf
     most: float = math.inf
+    places: Tensor | None = dataclasses.field(default=None, compare=False)
+    """of an op restricted to some numbers of a tensor of the model: their places in it, as integers in the output's
+    shape; None: all numbers, in order"""
+
+    def numbered(self, shape: Sequence[int]) -> Round:
+        """The op with places, of which a restriction keeps those of its numbers; itself if it has them."""
+        if self.places is not None:
+            return self
+        return dataclasses.replace(self, places=torch.arange(math.prod(shape)).reshape(tuple(shape)))
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """The rounded number; its gradient, for attacks, is that of the number before rounding."""

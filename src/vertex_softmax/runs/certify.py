@@ -24,7 +24,7 @@ from vertex_softmax.graph.ir import Graph
 from vertex_softmax.methods.bab import rules_of
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method, lower_bounds, method_named, searched_bounds
-from vertex_softmax.methods.sizing import batch_size
+from vertex_softmax.methods.sizing import batch_size, batches
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
@@ -206,15 +206,14 @@ def _bounded(exact: Graph, input_set: InputSet, classes: Classes, ask: _How) -> 
     """The answer by bounds and, unless it is switched off, the attack, for inputs that have one graph."""
     graph = exact.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
-    count = len(region.box.lower)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, region)
-    parts = []
-    for i in range(0, count, size):
-        some = input_set[i : i + size] if count == len(input_set) else input_set  # else the batch is one input
+    count, parts = len(region.box.lower), []
+    order = batches(graph, ask.method, ask.options, region)
+    for which in order:
+        some = input_set[which.tolist()] if count == len(input_set) else input_set  # else the batch is one input
         centres = Centres(exact, some, ask.original, ask.method, ask.options)
-        parts.append(_certified(graph, region.at(slice(i, i + size)), centres, classes.at(slice(i, i + size)), ask))
+        parts.append(_certified(graph, region.at(which), centres, classes.at(which), ask))
         ask.told.inputs_answered(len(parts[-1].verdicts))
-    return together(parts, [tuple(which.tolist()) for which in torch.arange(count).split(size)])
+    return together(parts, [which.tolist() for which in order])
 
 
 def _named(original: Loaded, input_set: InputSet) -> dict[str, object]:
@@ -407,10 +406,10 @@ def _interval(graph: Graph, input_set: InputSet, ask: _How) -> Interval:
     """The interval of every output for inputs that have one graph."""
     graph = graph.to(ask.dtype, ask.device)
     region = input_set.region(graph.input.shape, ask.dtype, ask.device)
-    size = batch_size(graph, ask.method, ask.options, ask.device, ask.dtype, region)
-    count = len(region.box.lower)
-    parts = [_output_interval(graph, region.at(slice(i, i + size)), ask) for i in range(0, count, size)]
-    return Interval(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
+    order = batches(graph, ask.method, ask.options, region)
+    parts = [_output_interval(graph, region.at(which), ask) for which in order]
+    places = [which.tolist() for which in order]
+    return Interval(in_order([part.lower for part in parts], places), in_order([part.upper for part in parts], places))
 
 
 def _output_interval(graph: Graph, region: Region, ask: _How) -> Interval:

@@ -20,7 +20,7 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.boxes import tightened_boxes
 from vertex_softmax.methods.options import Options
 from vertex_softmax.methods.registry import Method
-from vertex_softmax.methods.sizing import batch_size
+from vertex_softmax.methods.sizing import batches
 from vertex_softmax.ops.rules import RowRule, Rules
 from vertex_softmax.runs.run import AttentionHeads, OtherSlack, SlackMap
 from vertex_softmax.sets import InputSet
@@ -40,16 +40,14 @@ def slack_map(graph: Graph, input_set: InputSet, labels: Sequence[int], targets:
     """
     options = Options()
     region = input_set.region(graph.input.shape, graph.dtype, graph.device)
-    size = batch_size(graph, METHOD, options, graph.device, graph.dtype, region)
     parts: dict[Node, Tensor] = {}
     rows: dict[Node, Tensor] = {}
     widths: dict[Node, Tensor] = {}
-    for i in range(0, len(input_set), size):
-        chosen = slice(i, i + size)
+    for chosen in batches(graph, METHOD, options, region):
         question = Question.over(graph, region.at(chosen), memory=options.memory)
         with torch.no_grad():
             boxes = tightened_boxes(question, options)
-            margins = _margins(graph, labels[chosen], targets[chosen])
+            margins = _margins(graph, [labels[i] for i in chosen.tolist()], [targets[i] for i in chosen.tolist()])
             objective = Objective.dense(graph.output, margins)
             best = ascend(question, boxes, objective, RULES, Ascent()).choice
             for node, left in slack(question, boxes, objective, RULES, best).parts.items():

@@ -218,8 +218,9 @@ def read_inputs(
 def selected(data: str, size: int, first: int, count: int | None) -> range:
     """The numbers of the inputs that --first and --count select of the `size` inputs of a data set or file."""
     if first < 0 or first >= size or (count is not None and count < 1):
+        asked = f"--first {first} selects" if count is None else f"--first {first} and --count {count} select"
         raise InvalidValueError(
-            f"{data} has {size} inputs, numbered from 0; --first {first} and --count {count} select none of them"
+            f"{data} has {size} inputs, numbered from 0; {asked} none of them: give --first 0 to {size - 1}"
         )
     return range(first, size if count is None else min(size, first + count))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vertex_softmax.bounds.index import require_dimensions
-from vertex_softmax.foundation.errors import InvalidValueError
+from vertex_softmax.foundation.errors import InvalidValueError, UnsupportedModelError
 from vertex_softmax.foundation.precision import full_precision
 from vertex_softmax.graph.identity import graph_identity
 from vertex_softmax.runs.python_models import weights_identity
@@ -34,6 +34,7 @@ def load_module_instance(module: nn.Module, spec: Path, shape: Sequence[int] | N
     1 in front, or else a row of numbers.
     """
     prop = read_vnnlib(spec)
+    assumed = shape is None
     if shape is None:
         declared = prop.input_shape or (prop.inputs,)
         shape = declared[1:] if len(declared) > 1 and declared[0] == 1 else declared
@@ -45,7 +46,15 @@ def load_module_instance(module: nn.Module, spec: Path, shape: Sequence[int] | N
     original = read(module)
     graph = None
     for points in points_of_cases(prop.cases, tuple(shape)):
-        found = original.graph(Box(points, points))
+        try:
+            found = original.graph(Box(points, points))
+        except UnsupportedModelError as error:
+            if assumed and len(shape) == 1:
+                raise UnsupportedModelError(
+                    f"{error}\nThe property says only that an input has {prop.inputs} numbers: give its shape, without "
+                    "the batch, as in --shape 1,28,28"
+                ) from error
+            raise
         graph = found if graph is None else graph
     if graph is None:
         raise InvalidValueError(f"{spec} has no case, so there is nothing to verify")

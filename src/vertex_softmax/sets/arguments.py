@@ -24,6 +24,8 @@ def tensor_of(name: str, value: object) -> Tensor:
         return value.detach()
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidTypeError(f"{name} is a numpy masked array, whose mask would be lost; pass a plain array")
+    if hasattr(value, "centre") and hasattr(value, "lower"):
+        raise InvalidTypeError(f"{name} is a {type(value).__name__}, a set of inputs; give the inputs themselves")
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -184,7 +184,7 @@ class ChoiceRegion(Region):
             values = rest + self.values[:, group] @ own.mT  # (1 or batch, rows, choices, width)
         return _Rows(values.unflatten(1, lead), torch.where(moving, group, -1).reshape(lead), slack)
 
-    def at(self, which: slice) -> ChoiceRegion:
+    def at(self, which: slice | Tensor) -> ChoiceRegion:
         """The sets of some inputs."""
         fixed, values = (x if x.shape[0] == 1 else x[which] for x in (self.fixed, self.values))
         kept = self.kept if values is self.values else {}

@@ -62,7 +62,7 @@ class CutRegion(BoxRegion):
         point = torch.minimum(torch.maximum(point, lower), upper)
         return value, point.reshape(A.shape)
 
-    def at(self, which: slice) -> CutRegion:
+    def at(self, which: slice | Tensor) -> CutRegion:
         """The sets of some inputs."""
         return CutRegion(self.lower[which], self.upper[which], self.slope[which], self.limit[which])
 

@@ -99,7 +99,7 @@ class LpRegion(Region):
         found = found[:, live.any(1)][:, :, live.any(0)]
         return found.reshape(*found.shape[:3], *self.radius.shape[1:])
 
-    def at(self, which: slice) -> LpRegion:
+    def at(self, which: slice | Tensor) -> LpRegion:
         """The sets of some inputs."""
         centre, radius, lower, upper = (x[which] for x in (self.centre, self.radius, self.lower, self.upper))
         return LpRegion(self.norm, centre, radius, lower, upper, self.members)

@@ -152,7 +152,7 @@ class ProductRegion(Region):
             return (super().columns(),)  # nothing varies
         return tuple(torch.cat(found, 1) for found in by_dimension.values())
 
-    def at(self, which: slice) -> ProductRegion:
+    def at(self, which: slice | Tensor) -> ProductRegion:
         """The sets of some inputs."""
         return ProductRegion(tuple(part.at(which) for part in self.parts), self.order)
 

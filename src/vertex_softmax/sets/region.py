@@ -82,7 +82,7 @@ class Region(ABC):
         return AffineForm(centre, matrix.reshape(*shape, matrix.shape[1]), self.spread.flatten(1), self.unit)
 
     @abstractmethod
-    def at(self, which: slice) -> Region:
+    def at(self, which: slice | Tensor) -> Region:
         """The sets of some inputs of the batch."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class BoxRegion(Region):
         corner = torch.where(A > 0, lower, torch.where(A < 0, upper, centre))
         return value, corner.expand(*value.shape, *centre.shape[2:])
 
-    def at(self, which: slice) -> BoxRegion:
+    def at(self, which: slice | Tensor) -> BoxRegion:
         """The boxes of some inputs."""
         return BoxRegion(self.lower[which], self.upper[which])
 

@@ -233,7 +233,8 @@ def _lists(choices: object, ids: Tensor) -> list[dict[int, list[int]]]:
         )
     if len(rows) != len(ids):
         raise InvalidValueError(
-            f"there are {len(rows)} mappings of choices for {len(ids)} sentences; give a list with one for each"
+            f"the number of mappings of choices is {len(rows)}, and there are {len(ids)} sentences; give a list with a "
+            "mapping for each"
         )
     return [_checked(row, ids[i], f"choices[{i}]" if len(rows) > 1 else "choices") for i, row in enumerate(rows)]  # type: ignore[arg-type]
 

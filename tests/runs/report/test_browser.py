@@ -303,6 +303,24 @@ def test_hostile_names_are_only_read(browser, pages) -> None:
         assert browser.js(shown, place), place  # asked there: half a surrogate pair does not travel
 
 
+def test_a_bound_far_below_zero_is_not_drawn_at_zero(browser, folder) -> None:
+    """A single open instance among many proofs lies left of 0, at the edge, and the page says so."""
+    out = made.sweep_folder(folder / "far", 20)
+    journal = out / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for i, line in enumerate(lines):
+        line["bounds"] = [[-80.0 if i == 0 else 5 + i / 100]]
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    browser.open(sweep_page.write(out))
+    assert browser.one("#bounds-readout").text.endswith("19 lie above 0. 1 further out is drawn at the edge.")
+    marks = browser.js(
+        "const box = (e) => e.getBoundingClientRect(), zero = box(document.querySelector('#bounds-chart .zero')).x;"
+        "return [...document.querySelectorAll('#bounds-chart [class^=mark-]')].map((e) => box(e).right - zero)"
+    )
+    assert len(marks) == 20
+    assert sum(place < -50 for place in marks) == 1
+
+
 def test_the_sweep_is_counted_and_filtered(browser, pages) -> None:
     browser.open(pages["sweep"])
     data = json.loads((pages["sweep"].parent / "summary.json").read_text())

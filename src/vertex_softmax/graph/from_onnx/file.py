@@ -150,6 +150,10 @@ def _remedy(name: str, data: bytes) -> str:
         return "; it seems to be a property: give the model first"
     if data.startswith(b"PK") or name.endswith((".pt", ".pth")):
         return "; it seems to be a file of torch.save: export the module with torch.onnx.export"
+    if name.endswith((".pkl", ".pickle")):
+        return "; it seems to be a pickle, and nothing is unpickled: export the module with torch.onnx.export"
+    if name.endswith(".py"):
+        return "; it seems to be Python: on the command line name the function too, FILE.py:function"
     return ""
 
 

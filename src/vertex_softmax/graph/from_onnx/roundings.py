@@ -44,6 +44,10 @@ class Roundings:
             zero = self.zeros[node.name]
             if zero.numel() > 1:
                 raise UnsupportedModelError(f"{node.name}: activations are quantised with one zero point, not several")
+            places = node.op.places if isinstance(node.op, Round) else None
+            if places is not None:  # rows that nobody reads are not computed (graph/liveness.py)
+                whole = value.flatten()
+                value = whole[places.cpu().flatten()] if int(places.max()) < len(whole) else whole
             if value.numel() != int(np.prod(node.shape)):
                 raise UnsupportedModelError(f"{node.name}: the rounded numbers are not those of the model")
             found[node] = (value - zero.reshape(())).reshape(node.shape)

@@ -28,6 +28,6 @@ def why_not_traced(error: Exception) -> str:
     if any(word in f"{type(error).__name__} {error}" for word in BY_VALUES):
         said += (
             "\nControl flow and shapes may not depend on the values of tensors: give sizes as Python numbers, and "
-            "write branches with relu, clamp or torch.where."
+            "write branches with relu, clamp or a constant mask."
         )
     return said

@@ -52,11 +52,14 @@ function timeChart() {
 // One lane per model; marks that would lie on one another go apart upwards and downwards.
 function boundsChart() {
   const shown = [...found.model.keys()].filter((i) => found.bound[i] !== null);
-  $("bounds-readout").textContent = shown.length ? `${count(shown.length)} of ${count(many)} instances have a finite bound; ${count(shown.filter((i) => found.bound[i] > 0).length)} lie above 0.` : "No instance has a finite bound.";
+  $("bounds-readout").textContent = "No instance has a finite bound.";
   if (!shown.length) return;
   const sorted = shown.map((i) => found.bound[i]).sort((a, b) => a - b), pick = (q) => sorted[Math.round(q * (sorted.length - 1))];
-  const room = 3 * (pick(0.9) - pick(0.1)) || 1; // what lies further out is put on the edge
-  const low = Math.min(0, Math.max(sorted[0], pick(0.1) - room)), high = Math.max(0, Math.min(sorted.at(-1), pick(0.9) + room));
+  const room = Math.max(3 * (pick(0.9) - pick(0.1)), Math.abs(pick(0.1)), Math.abs(pick(0.9))) || 1; // what lies further out is put on the edge
+  const low = Math.max(Math.min(0, sorted[0]), Math.min(0, pick(0.1)) - room), high = Math.min(Math.max(0, sorted.at(-1)), Math.max(0, pick(0.9)) + room);
+  const outside = shown.filter((i) => found.bound[i] < low || found.bound[i] > high).length;
+  $("bounds-readout").textContent = `${count(shown.length)} of ${count(many)} instances have a finite bound; ${count(shown.filter((i) => found.bound[i] > 0).length)} lie above 0.`
+    + (outside ? ` ${count(outside)} further out ${outside === 1 ? "is" : "are"} drawn at the edge.` : "");
   const pad = 0.04 * (high - low) || 1;
   const chart = canvas($("bounds-chart"), `Strip chart: the worst bounds of ${shown.length} instances. The table below has the numbers.`, (svg, width) => {
     const lane = 58, height = 34 + lane * names.length + 48;

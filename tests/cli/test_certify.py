@@ -47,6 +47,13 @@ def test_certify_makes_a_table_and_a_run(files: Path, tmp_path: Path) -> None:
     assert f"{run.rate('crown', 0.05):.0%}" in shown.stdout
 
 
+def test_a_page_of_an_earlier_run_is_said_to_be_one(files: Path, tmp_path: Path) -> None:
+    how = ("--eps", "0.05", "--methods", "ibp", "--count", "1")
+    assert "earlier run" not in certify(files, tmp_path, *how).stderr
+    called("report", str(tmp_path))
+    assert "report.html is of an earlier run" in " ".join(certify(files, tmp_path, *how).stderr.split())
+
+
 def test_inputs_of_another_scale_are_remarked(files: Path, tmp_path: Path) -> None:
     some = inputs()
     np.savez(tmp_path / "wrong.npz", inputs=some.x.numpy()[:1], labels=1 - some.labels.numpy()[:1].clip(0, 1))

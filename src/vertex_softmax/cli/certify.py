@@ -23,7 +23,7 @@ from rich.text import Text
 
 from vertex_softmax.cli import values
 from vertex_softmax.cli.asking import Asking, numbers, refuse, set_threads
-from vertex_softmax.cli.common import complain, errors, kept, progress_bar, quiet, reporting, say
+from vertex_softmax.cli.common import complain, errors, kept, progress_bar, quiet, reporting, say_written
 from vertex_softmax.cli.names import DATA_SETS, METHODS, NORMS, one_of, some_of
 from vertex_softmax.cli.part_tables import part_summary, part_table
 from vertex_softmax.foundation.errors import InvalidValueError
@@ -180,7 +180,7 @@ def certify(
         typer.echo(json.dumps({"run": str(out / "run.json"), **summary(run)}))
     else:
         Console().print(table(run))
-    say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
+    say_written(out)
     if wrong := contradictions(run):
         complain("\n".join(["Vertex contradicts itself; please report this:", *wrong]))
         raise typer.Exit(1)
@@ -271,7 +271,7 @@ def radius(
         console = Console()
         console.print(radius_table(run))
         console.print(curve(run))
-    say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
+    say_written(out)
 
 
 def _decide(asking: Asking, choices: Path, methods: list[str], first: int, count: int | None, *, as_json: bool) -> None:
@@ -288,7 +288,7 @@ def _decide(asking: Asking, choices: Path, methods: list[str], first: int, count
         typer.echo(json.dumps({"run": str(out / "run.json"), **sentence_summary(run)}))
     else:
         Console().print(sentence_table(run))
-    say(f"written: {out / 'run.json'}; a page of it: vertex report {out}")
+    say_written(out)
 
 
 def _names(methods: str) -> list[str]:

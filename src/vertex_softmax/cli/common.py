@@ -73,6 +73,13 @@ def say(text: str, style: str | None = None) -> None:
         _print(text, style)
 
 
+def say_written(folder: Path) -> None:
+    """Say where a run was written and how to make a page of it; a page that is there already is of an earlier run."""
+    say(f"written: {folder / 'run.json'}; a page of it: vertex report {folder}")
+    if (page := folder / "report.html").exists():
+        say(f"{page} is of an earlier run")
+
+
 def detail(text: str) -> None:
     """Print a remark that only -v shows."""
     if _manner.get().verbose:

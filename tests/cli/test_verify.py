@@ -64,7 +64,7 @@ def test_a_property_that_holds(files: Path) -> None:
     assert answer["bounds"][0][0] > 0
     assert answer["version"]
     assert re.fullmatch("[0-9a-f]{64}", answer["model_sha256"])
-    assert answer["rates"]["parts_per_second"] > 0  # the bounds of the whole box leave 0.05 open
+    assert answer["rates"] == {}  # narrowing is enough, and nothing is split
     assert answer["seconds"]["total"] >= answer["seconds"]["loading"]
 
 

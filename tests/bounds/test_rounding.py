@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.bounds.checks import asked
 from vertex_softmax.bounds import backward as backward_module
@@ -16,9 +16,13 @@ from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
+from vertex_softmax.methods.registry import METHODS
+from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import Rules
+from vertex_softmax.runs.certify import certify
+from vertex_softmax.sets import Box
 
 Matrix = list[list[Fraction]]
 SIZE = 4
@@ -134,3 +138,34 @@ def test_a_lower_bound_of_infinity_is_an_overflow_and_no_bound(monkeypatch: pyte
     ):
         assert bound[0, 0].isnan()
         assert float(bound[0, 1]) == -torch.inf
+
+
+class SumThatCancels(nn.Module):
+    """(0.5, relu of a sum minus what is 1 less than it): the sum is exact in no order that a machine takes."""
+
+    def __init__(self, less: float, *, attending: bool) -> None:
+        super().__init__()
+        self.less, self.attending = less, attending
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = x.sum(-1, keepdim=True)
+        if self.attending:  # of 2ⁿ equal weights
+            scores = 0 * x.unsqueeze(1)
+            total = (scores.softmax(-1) @ x.unsqueeze(-1)).squeeze(1) * x.shape[-1]
+        return torch.cat([0 * x[:, :1] + 0.5, torch.relu(total - self.less)], -1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("attending", [False, True], ids=["sum", "attention"])
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [(torch.float32, [1.0, 1.0, 1e9, -1e9] * 8), (torch.float64, [-1e16, 3.0, 1e16, 1.0, 1.0, 1.0, 1.0, 1.0] * 4)],
+)
+def test_sums_whose_terms_cancel_decide_nothing(
+    dtype: torch.dtype, numbers: list[float], attending: bool, method: str
+) -> None:
+    x = torch.tensor([numbers], dtype=torch.float64)
+    total = float(sum(map(Fraction, numbers)))  # the margin is −½ at this one point
+    model = SumThatCancels(total - 1, attending=attending).double().eval()
+    found = certify(model, Box(x, x), 0, method, dtype=dtype, attack=None)
+    assert found.verdict is not Verdict.VERIFIED

@@ -18,7 +18,7 @@ from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
 from vertex_softmax.ops.attention import Attention
-from vertex_softmax.ops.elementwise import Relu
+from vertex_softmax.ops.elementwise import Relu, Tanh
 from vertex_softmax.ops.linear import Add, Linear, Scale, Shift
 from vertex_softmax.ops.rounding import Round
 from vertex_softmax.runs.certify import bound, certify
@@ -267,3 +267,56 @@ def test_weights_that_are_too_small_to_matter_are_harmless() -> None:
     for method in ("ibp", "crown"):
         found = certify(model, LinfBall(torch.rand(1, 2).double(), 0.1), 0, method, dtype=torch.float32)
         assert found.verdict is Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("method", ["ibp", "crown", "joint"])
+@pytest.mark.parametrize(
+    ("dtype", "small", "times", "large", "again", "end"),
+    [(torch.float32, 1e-25, 2, 1e15, 2, 1e20), (torch.float64, 1e-29, 12, 1e25, 2, 1e60)],
+)
+def test_an_end_that_underflows_beside_a_large_one_decides_nothing(
+    dtype: torch.dtype, small: float, times: int, large: float, again: int, end: float, method: str
+) -> None:
+    """(0.5, relu(−x)) for x ≥ −1: −1 underflows on its way, and the other end of the interval does not."""
+    source = node = build.source((1, 1), "x")
+    for factor in (small,) * times:
+        scaled = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name="small")
+        node = build.apply(Tanh(), scaled, name="tanh")
+    for factor in (large,) * again:
+        node = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name="large")
+    node = build.apply(
+        Relu(), build.apply(Scale(torch.tensor(-1.0, dtype=torch.float64)), node, name="minus"), name="relu"
+    )
+    for factor in (1 / small,) * times + (1 / large,) * again:
+        node = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name="back")
+    y = build.apply(Linear(torch.tensor([[0.0, 1.0]]).double(), torch.tensor([0.5, 0.0]).double()), node, name="y")
+    found = certify(Graph(source, y), Box(-ONE, end * ONE), 0, method, dtype=dtype, attack=None)
+    assert found.verdict is not Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("method", ["ibp", "crown"])
+def test_an_output_that_underflowed_is_not_measured_by_a_large_one_beside_it(method: str) -> None:
+    """Y_0 is x, of which nothing is left, and Y_1 is 1e20: what Y_0 has lost is little to Y_1 alone."""
+    source = node = build.source((1,), "x")
+    for factor in [1e-29] * 12 + [1e29] * 12:
+        scaled = build.apply(Scale(torch.tensor(factor, dtype=torch.float64)), node, name="scale")
+        node = build.apply(Relu(), scaled, name="relu")
+    nothing = build.apply(Scale(torch.zeros((), dtype=torch.float64)), source, name="zero")
+    large = build.apply(Shift(torch.full((1,), 1e20, dtype=torch.float64)), nothing, name="large")
+    graph = Graph(source, build.concat([node, large], 0, "y"))
+    text = "(declare-const X_0 Real) (declare-const Y_0 Real) (declare-const Y_1 Real) (assert (<= 0.9 X_0 1.1))"
+    prop = read_vnnlib(f"{text} (assert (>= Y_0 0.5))".encode())
+    found = verify(graph, prop, lambda _x: None, budget=Budget(10.0), method=method)
+    assert found.verdict is Verdict.UNKNOWN
+    assert "underflow" in found.reason
+
+
+def test_an_output_that_is_0_whatever_was_lost_is_harmless() -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)).double().eval()
+    with torch.no_grad():
+        model[0].weight[3], model[0].bias[3] = 1e-200, 0.0
+        model[0].weight[2], model[0].bias[2] = 1e-300, 0.0
+        model[2].weight[2], model[2].bias[2] = 0.0, 0.0
+        model[2].bias[:2] = torch.tensor([9.0, 1.0])
+    x = torch.full((1, 2), 1e-5, dtype=torch.float64)
+    assert certify(model, LinfBall(x, 1e-6), 0, "crown").verdict is Verdict.VERIFIED

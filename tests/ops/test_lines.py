@@ -16,6 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from vertex_softmax.bounds.boxes import by_intervals
+from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.graph import build
+from vertex_softmax.graph.ir import Node
 from vertex_softmax.ops import OPS
 from vertex_softmax.ops import elementwise as e
 from vertex_softmax.ops.activations import Elu, HardSwish, Mish, Softplus
@@ -320,3 +324,17 @@ def test_the_middle_of_a_fan_is_the_default(name: str) -> None:
         at = torch.full_like(fan.middle.lower_slope, turn)
         for a, b in zip(parts(fan.mixed(at, at)), parts(ends), strict=True):
             assert torch.allclose(a, b, rtol=1e-15, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", OUTWARD)
+@pytest.mark.parametrize("name", ["Gelu", "Gelu tanh", "HardSwish", "HardSwish single"])
+def test_intervals_hold_values_that_are_tiny_because_much_cancels(name: str, dtype: torch.dtype) -> None:
+    """Weights behind them may make much of these, so the boxes hold them to rounding relative to themselves."""
+    op, exact, _ = FUNCTIONS[name]
+    near = -3 - torch.logspace(-7, -1, 60) if "HardSwish" in name else torch.linspace(-9, -2, 300)
+    x = torch.cat([near, -6 - near]).to(dtype) if "HardSwish" in name else near.to(dtype)
+    source = build.source(tuple(x.shape))
+    node = Node("y", op, (source,), tuple(x.shape))
+    low, high = (end[0].tolist() for end in by_intervals(node, {source: Interval(x[None], x[None])}))
+    for at, lower, upper in zip(x.tolist(), low, high, strict=True):
+        assert lower <= exact(mp.mpf(at)) <= upper, at

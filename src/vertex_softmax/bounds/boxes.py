@@ -19,6 +19,7 @@ from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.foundation.errors import InvalidValueError
 from vertex_softmax.foundation.tolerances import CROSSING, OUTWARD
 from vertex_softmax.graph.ir import Node
+from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import CentredRows, Summarising
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
@@ -39,7 +40,7 @@ class NodeReach(NamedTuple):
     """How large the numbers of a node can be."""
 
     each: Tensor
-    """(batch, *shape): the largest absolute values"""
+    """(batch, *shape): the largest absolute values; of an attention, those of what it takes the means of"""
     total: Tensor
     """(batch,): the sum of these, each increased by 1"""
 
@@ -80,6 +81,9 @@ class Boxes:
         if known is not None and known[0] is interval:
             return known[1]
         magnitude = interval.magnitude
+        if isinstance(node.op, Attention):
+            values = self.intervals[node.inputs[1]].magnitude.amax(-2, keepdim=True)
+            magnitude = torch.maximum(magnitude, values)  # what is added up in a mean of values that may cancel
         found = NodeReach(magnitude, (magnitude + 1).flatten(1).sum(1))
         self.reaches[node] = interval, found
         return found

@@ -33,11 +33,17 @@ from vertex_softmax.ops.softmax import Softmax
 
 EXACT = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum, curves.Log, curves.Sqrt, Round)
 """Ops that lose nothing by underflow: sums of small floats are exact, and what `Round` maps to 0 is exactly 0."""
+EXACT_AT_0 = (Moving, Shift, Add, Subtract, Sum, curves.Relu, Maximum)
+"""Ops of which one interval around 0 tells where they are 0 whatever their inputs that are not 0 may be."""
 SUMMED = (Shift, Constant)
 """Ops whose constants are added."""
 PRODUCTS = (Linear, LeftLinear, Convolution, Scale, Multiply, MatMul)
 """Products; over input intervals [−1, 1], or 0 where an input is 0, their interval is exactly 0 where every product has
 a factor 0."""
+SUMS = (Linear, LeftLinear, Convolution, MatMul)
+"""Sums of products, whose interval is rounded outward by a share of the absolute values of all terms."""
+POSITIVE = (curves.Exp, curves.Sigmoid, curves.Square, curves.Rsqrt, activations.Softplus, Softmax)
+"""Ops whose values are not negative: where a lower end underflows to 0, it is a lower end still."""
 CURVES = (curves.Relu, curves.Tanh, curves.Sigmoid, curves.Erf, curves.Gelu, curves.Silu)
 GENTLE = (*CURVES, activations.Elu, activations.Softplus, activations.Mish, activations.HardSwish, Maximum, Softmax)
 """Ops that at most double an error of their inputs."""
@@ -54,13 +60,29 @@ def with_underflow(question: Question, boxes: Boxes) -> Boxes:
         return boxes
     info, output = torch.finfo(question.dtype), question.graph.output
     size = boxes[output].magnitude.double().flatten(1)
-    size = torch.where(size > 0, size, torch.inf).amin(1).nan_to_num(posinf=0.0)
+    nothing = ~_may_be_present(question, boxes).flatten(1)  # outputs that are 0 whatever was lost
+    size = torch.where(nothing, torch.inf, size).amin(1).nan_to_num(posinf=0.0)
     harmful = errors[output] > SPARE * info.eps / info.tiny * size
     if not bool(harmful.any()):
         return boxes
     first = next(node for node, error in errors.items() if bool((error > 0).any()))
     text = "numbers underflow and are magnified later, so that bounds may have lost them: scale the weights"
     return dataclasses.replace(boxes, problems=(*boxes.problems, Problem(first, harmful.expand(boxes.batch), text)))
+
+
+def _may_be_present(question: Question, boxes: Boxes) -> Tensor:
+    """Which outputs may be other than 0, (batch, *shape) bool: not those where every product has a factor 0."""
+    present: dict[Node, Tensor] = {}
+    for node in question.index.nodes:
+        box = boxes[node]
+        there = torch.ones_like(box.lower, dtype=torch.bool)
+        if not node.inputs:
+            there = box.magnitude > 0
+        elif not node.lacking and isinstance(node.op, (*PRODUCTS, *EXACT_AT_0)):
+            whole = node.op.interval(*(Interval(-x, x) for x in (present[i].to(box.lower) for i in node.inputs)))
+            there = whole.magnitude > 0
+        present[node] = there
+    return present[question.graph.output]
 
 
 def lost_by_underflow(question: Question, boxes: Boxes) -> dict[Node, Tensor]:
@@ -97,14 +119,42 @@ def _lost(node: Node, boxes: Boxes) -> Tensor:
         return torch.ones(boxes.batch, dtype=torch.bool, device=boxes[node].lower.device)
     info = torch.finfo(boxes[node].lower.dtype)
     terms = max(math.prod(i.shape) for i in node.inputs)
-    small = boxes[node].magnitude < terms * info.tiny / info.eps
+    least = terms * info.tiny / info.eps
+    small = boxes[node].magnitude < least
     if bool(small.any()):
         present = [(boxes[i].magnitude > 0).to(boxes[i].lower) for i in node.inputs]
         if isinstance(node.op, PRODUCTS):
             small = small & (node.op.interval(*(Interval(-x, x) for x in present)).magnitude > 0)
         elif isinstance(node.op, curves.Elementwise):
             small = small & (present[0] > 0)
+    small = small | _lost_at_one_end(node, boxes, least)
     return small.flatten(1).any(1).expand(boxes.batch)
+
+
+def _lost_at_one_end(node: Node, boxes: Boxes, least: float) -> Tensor:
+    """Where one end of the box lost numbers to underflow that the other end, which is large, does not make up for.
+
+    Only a lower end that is below 0, and an upper end that is above it, come to lie inside of the true range. The ends
+    of sums of products are rounded outward by a share of all terms, of both ends; those of other ops by a share of
+    themselves.
+    """
+    lower, upper = boxes[node]
+    below, above = lower.abs() < least, upper.abs() < least
+    if isinstance(node.op, (*POSITIVE, *SUMS)) or not bool((below | above).any()):
+        return torch.zeros_like(below)
+    signs = [Interval(-(boxes[i].lower < 0).to(lower), (boxes[i].upper > 0).to(lower)) for i in node.inputs]
+    if isinstance(node.op, PRODUCTS):
+        true = node.op.interval(*signs)
+        return (below & (true.lower < 0)) | (above & (true.upper > 0))
+    if isinstance(node.op, curves.Elementwise):
+        return (below & (signs[0].lower < 0)) | (above & (signs[0].upper > 0))
+    negative, positive = (
+        torch.stack([end.flatten(1).any(1).expand(boxes.batch) for end in ends])
+        .any(0)
+        .reshape(-1, *[1] * len(node.shape))
+        for ends in zip(*signs, strict=True)
+    )
+    return (below & negative) | (above & positive)
 
 
 def _most_lost(node: Node, boxes: Boxes) -> Tensor:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from vertex_softmax.ops import gelu_values as values
 from vertex_softmax.ops import higher_derivatives as derivatives
 from vertex_softmax.ops.contract import Context, Propagating, Relaxation, Shape, Splittable
 from vertex_softmax.ops.higher_derivatives import Higher
@@ -226,20 +227,17 @@ class Gelu(Valley):
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """x Φ(x)"""
-        if self.tanh and self.single:
-            k, c = self.constants()
-            return 0.5 * xs[0] * (1 + torch.tanh(k * (xs[0] + c * xs[0] ** 3)))
-        return torch.nn.functional.gelu(xs[0], approximate="tanh" if self.tanh else "none")
+        return values.value_by_tanh(xs[0], *self.constants()) if self.tanh else values.value(xs[0])
+
+    def interval(self, *boxes: Interval) -> Interval:
+        """As of every valley, outward by what the exponents of tiny values may round."""
+        low, high = super().interval(*boxes)
+        share = values.rounded(boxes[0].lower, self.constants() if self.tanh else None)
+        return Interval(low - share * low.abs(), high + share * high.clamp(max=0).abs())
 
     def derivative(self, x: Tensor) -> Tensor:
         """Φ(x) + x φ(x)"""
-        if self.tanh:
-            k, c = self.constants()
-            x = x.clamp(-1e3, 1e3)  # beyond 8 it is 0 or 1 to the last bit; x³ would overflow
-            t = torch.tanh(k * (x + c * x**3))
-            return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * c * x * x)
-        slope: Tensor = torch.special.ndtr(x) + x * torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-        return slope
+        return values.slope_by_tanh(x, *self.constants()) if self.tanh else values.slope(x)
 
     def higher(self, x: Tensor) -> Higher:
         """The higher derivatives of either form."""

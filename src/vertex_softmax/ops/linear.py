@@ -267,8 +267,17 @@ class Sum(AffineOp):
         return xs[0].sum(self._dims(), keepdim=True)
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The sums of the ends."""
-        return Interval(self.evaluate(boxes[0].lower), self.evaluate(boxes[0].upper))
+        """The sums of the ends; outward by what adding up their terms may round, however much of them cancels."""
+        low, high = (self.evaluate(end) for end in boxes[0])
+        share = OUTWARD[low.dtype]
+        if share == 0:
+            return Interval(low, high)
+        return Interval(
+            *(
+                x + side * share * self.evaluate(end.abs())
+                for x, end, side in zip((low, high), boxes[0], (-1, 1), strict=True)
+            )
+        )
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """The coefficients A, repeated along the summed dimensions."""

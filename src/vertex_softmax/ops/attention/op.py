@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from vertex_softmax.foundation.tolerances import OUTWARD
 from vertex_softmax.ops.attention.affine_row import AffineRow
 from vertex_softmax.ops.attention.ball_row import ball_row
 from vertex_softmax.ops.attention.better_row import BetterRow
@@ -62,7 +63,10 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         return self.masked(xs[0]).softmax(-1) @ xs[1]
 
     def interval(self, *boxes: Interval) -> Interval:
-        """For each component the exact optimum over the score box, with the values at their ends; within IBP's."""
+        """For each component the exact optimum over the score box, with the values at their ends.
+
+        It is a mean of these, outward by what adding up its terms may round, however much of them cancels.
+        """
         scores, values = self.score_box(boxes[0]), boxes[1]
         plain = product_interval(probabilities(scores), values)
         fine = ~plain.lower.isnan().any(-1) & values.lower.isfinite().flatten(-2).all(-1, keepdim=True)
@@ -71,7 +75,8 @@ class Attention(MaskedSoftmax, Summarising, Propagating, Centring, Splittable):
         ends = [torch.where(fine, x, torch.zeros_like(x)).unsqueeze(-2) for x in scores]
         low = torch.as_tensor(softmax_box_min(finite_or_zero(values.lower).mT.unsqueeze(-3), *ends))
         high = torch.as_tensor(softmax_box_max(finite_or_zero(values.upper).mT.unsqueeze(-3), *ends))
-        return Interval(torch.where(fine, low, plain.lower), torch.where(fine, high, plain.upper))
+        largest = OUTWARD[values.lower.dtype] * finite_or_zero(values.magnitude).amax(-2, keepdim=True)
+        return Interval(torch.where(fine, low - largest, plain.lower), torch.where(fine, high + largest, plain.upper))
 
     def relax(self, context: Context) -> Relaxation:
         """The row bounds under the rule that the context asks for."""

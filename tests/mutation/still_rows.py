@@ -89,6 +89,50 @@ MUTANTS: list[Mutant] = [
     ),
     *mutants(
         "relaxations",
+        "bounds/underflow.py",
+        "bounds/test_underflow.py",
+        {
+            "underflow: both ends or none": ("_lost", "small | _lost_at_one_end(node, boxes, least)", "small"),
+            "underflow: outputs of 0 have lost nothing": (
+                "with_underflow",
+                "_may_be_present(question, boxes).flatten(1)",
+                "(boxes[output].magnitude > 0).flatten(1)",
+            ),
+        },
+        only="end_that or output_that",
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/boxes.py",
+        "bounds/test_rounding.py",
+        {
+            "a mean is as large as its result": (
+                "Boxes.reach",
+                "magnitude = torch.maximum(magnitude, values)",
+                "magnitude = torch.maximum(magnitude, 0 * values)",
+            ),
+        },
+        only="cancel",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/linear.py",
+        "bounds/test_rounding.py",
+        {"a sum rounds its result": ("Sum.interval", "self.evaluate(end.abs())", "x.abs()")},
+        only="cancel",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/gelu_values.py",
+        "ops/test_lines.py",
+        {
+            "gelu cancels": ("value", "0.5 * x * torch.erfc(x * -math.sqrt(0.5))", "torch.nn.functional.gelu(x)"),
+            "the exponent of gelu is exact": ("rounded", "8 * torch.finfo(x.dtype).eps * size", "0 * size"),
+        },
+        only="tiny",
+    ),
+    *mutants(
+        "relaxations",
         "ops/enclosed.py",
         "ops/test_enclosed.py",
         {

@@ -221,8 +221,9 @@ def _softmax(
             if gone[j] and penalty is not None and replaced is not None and penalty[at][j] != 0:
                 row[j] = arb(float(penalty[at][j])) + (0 if replaced[at][j] else row[j])
                 gone[j] = False
-        top = next((s for j, s in enumerate(row) if mask is None or not mask[at][j]), row[0])  # any number will do
-        e = [arb(0) if gone[j] else (s - top).exp() for j, s in enumerate(row)]
+        # any number will do for the top, but beside a score that is 1e300 higher the others have no finite exponential
+        top = max((j for j in range(len(row)) if not gone[j]), key=lambda j: float(row[j].mid()), default=0)
+        e = [arb(0) if gone[j] else arb(1) if j == top else (s - row[top]).exp() for j, s in enumerate(row)]
         total = sum(e, arb(0))
         out[at] = [v / total for v in e]
     return out

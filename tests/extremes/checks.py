@@ -56,8 +56,10 @@ def watched(module: nn.Module, graph: Graph, input_set: InputSet, labels: Tensor
     return seen(module, copy.deepcopy(module).float(), torch.cat(points))
 
 
-def check_sound(found: Certification, at: Seen, labels: Tensor, allowed: tuple[float, float] = FLOAT64) -> None:
-    """No bound above a margin that was seen, and no verdict without its reason."""
+def check_sound(
+    module: nn.Module, found: Certification, at: Seen, labels: Tensor, allowed: tuple[float, float] = FLOAT64
+) -> None:
+    """No bound above a margin that was seen, no verdict without its reason, and a counterexample that is one."""
     count = len(found.verdicts)
     slack, least = at.allowed(*allowed)[:count], at.least(labels)[:count]
     lower = found.lower.double()
@@ -71,7 +73,8 @@ def check_sound(found: Certification, at: Seen, labels: Tensor, allowed: tuple[f
         else:
             assert found.reasons[b]
         if verdict is Verdict.FALSIFIED:
-            assert float(found.clean[b].min()) < 0
+            with torch.no_grad():
+                assert int(module(found.counterexamples[b : b + 1])[0].argmax()) != int(labels[b])
         if not bool(others.isfinite().all()):
             assert verdict is not Verdict.VERIFIED
 
@@ -106,12 +109,12 @@ def check_all(
     found = {}
     for method in methods:
         found[method] = certify(graph, input_set, labels, method, options=alone, attack=None)
-        check_sound(found[method], at, labels)
+        check_sound(module, found[method], at, labels)
         if finite:
             assert not found[method].lower.isnan().any(), (method, found[method].reasons)
             assert not found[method].lower.isneginf().any(), (method, found[method].reasons)
     check_order(found, at)
     for method in single:
         rough = certify(graph, input_set, labels, method, options=options, dtype=torch.float32, attack=None)
-        check_sound(rough, at, labels, FLOAT32)
+        check_sound(module, rough, at, labels, FLOAT32)
     return found

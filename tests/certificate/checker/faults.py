@@ -305,7 +305,7 @@ ZONOTOPES: Changes = {
     ),
     "balls of columns that are left out": ("ProvedZonotope.used_rows", "kept(self.balls, used)", "self.balls[:1]"),
     "small columns forgotten": ("ellipsoid", "rows.error + np.abs(rows.columns - g).sum(-1)", "rows.error"),
-    "weights twice": ("ellipsoid", "g / u[..., None, :]", "g / u[..., None, :] / u[..., None, :]"),
+    "weights twice": ("ellipsoid", "g[index] / u[index]", "g[index] / u[index] / u[index]"),
     "C is not raised": ("ellipsoid", "(2 * rounding(count + 4) + 8 * d * rounding(d + 4)) * trace + TINY", "trace * 0"),
     "U itself for its root": ("ellipsoid", "size * (1 + rounding(count + d + 2))", "np.sqrt(size)"),
     "L for its transpose": (

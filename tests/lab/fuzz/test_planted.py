@@ -114,7 +114,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "attention: the mask forgotten": (
         "unsound",
-        lambda: unmasked(attention),
+        lambda: unmasked(attention.Attention),
         recipe({**ATTENTION, "mask": "one_key"}, set={**BASE["set"], "eps": 0.01}),
     ),
 }

@@ -227,6 +227,23 @@ def test_the_relay_fills_the_room_and_hands_lines_on(tmp_path: Path) -> None:
     assert all(actor in false.killed for actor in false.made)
 
 
+def test_two_answers_of_an_actor_that_is_gone_are_ready_together(tmp_path: Path) -> None:
+    """The first one makes the actor leave; the second one has nobody to be handed to."""
+
+    class Together(FalseRay):
+        looks = 0
+
+        def wait(self, references: list[int], **_: Any) -> tuple[list[int], list[int]]:
+            self.looks += 1
+            return ([], references) if self.looks < 3 else (references, [])
+
+    name, false = "worker 1 of Ray", Together()
+    said = ran(false, first(tmp_path), [{"worker": name, "line": "die"}, {"worker": name, "line": "die"}])
+    assert false.looks >= 3
+    assert len(false.answers) == 2
+    assert [message["left"] for message in said if "left" in message] == [name]
+
+
 def test_no_more_workers_than_were_asked_for(tmp_path: Path) -> None:
     false = FalseRay()
     false.room = 9

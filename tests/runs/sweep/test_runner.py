@@ -383,7 +383,8 @@ def test_after_kills_all_is_as_if_nothing_had_happened(instances: int, kills: in
     assert found["same files"]
     if kind == "fake":
         assert instances <= found["begun in all"] <= instances + 2 * kills
-    assert found["left"] == ["counterexamples", "journal.jsonl", "results.csv", "summary.json"]
+    left = [name for name in found["left"] if not name.startswith(".vertex-")]  # a file that a kill left unfinished
+    assert left == ["counterexamples", "journal.jsonl", "results.csv", "summary.json"]
 
 
 if sys.platform != "linux":

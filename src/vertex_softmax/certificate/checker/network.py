@@ -72,6 +72,8 @@ def network(file: File) -> list[CheckerNode]:
     for number, entry in enumerate(file.header["graph"]):
         op, inputs, shape, given = entry["op"], tuple(entry["inputs"]), tuple(entry["shape"]), entry["arrays"]
         arrays = {}
+        if type(given) is not dict:
+            raise Rejected(f"node {number}: its arrays are not listed by their names")
         if op in ARRAYS:
             name = ARRAYS[op]
             arrays[name] = file.array(given[name], "i") if op == "Move" else file.numbers(given[name])

@@ -113,7 +113,7 @@ def read_packed(tree: dict[str, Any], known: Known, S: int, file: File) -> Packe
         for name, given in of.items():
             which = file.array(given["which"], "i", (leaves,))
             values = file.numbers(given["values"])
-            if values.shape[1:] != shapes[name] or not ((which >= 0) & (which < len(values))).all():
+            if values.shape[1:] != shapes[name] or set(which.tolist()) != set(range(len(values))):
                 raise Rejected(f"the parameters {name[:80]!r} of node {number} do not fit the leaves of their tree")
             chosen.setdefault(number, {})[name] = LeafParameter(values, which)
     to_fit = {}

@@ -43,7 +43,9 @@ class Relay(RayConnection):
             if self.running:
                 ready, _ = self.ray.wait(list(self.running), num_returns=len(self.running), timeout=LOOK)
                 for reference in ready:
-                    self._ended(self.running.pop(reference), reference)
+                    name = self.running.pop(reference, None)
+                    if name is not None:  # else its actor has left, with an answer that was ready before
+                        self._ended(name, reference)
 
     def _fill(self) -> None:
         """Start an actor wherever there is room for one."""

@@ -98,7 +98,8 @@ def _lowest(y: Zonotope, eps: float, eta: Tensor, kappa: Tensor) -> Tensor:
     s = most.sqrt()
     along = y.reach(c).unsqueeze(-1) / d
     share = OUTWARD.get(c.dtype, 0.0)
-    sigma_low, sigma_high = (square + eps - along) / middle * (1 - share), (most + 2 * along).sqrt() * (1 + share)
+    sigma_low = (square + eps - along - share * (square + eps + along)) / middle  # of what may cancel
+    sigma_high = (most + 2 * along).sqrt() * (1 + share)
     touching = (c / (d * middle), eps / middle)  # σ ≥ first·y + second
     above = (c / (d * s), (most - 2 * square) / (2 * s) + s / 2)  # σ ≤ first·y + second
     t = (eta * c.unsqueeze(1)).sum(-1) / middle + kappa

@@ -208,3 +208,14 @@ def test_a_constant_at_the_end_of_single_precision_stays_finite() -> None:
     assert bool(box.lower.isfinite().all() & box.upper.isfinite().all())
     moved = Shift(huge.float()).interval(Interval(torch.zeros(1, 1), torch.ones(1, 1)))
     assert bool(moved.lower.isfinite().all() & moved.upper.isfinite().all())
+
+
+def test_an_offset_of_scores_is_in_the_size_of_an_attention() -> None:
+    """Its rows round weights relative to the scores; a key that is masked by −10⁹ is no offset."""
+    x = build.source((2, 2), "x")
+    seen = build.apply(Attention(None), x, x, name="seen")
+    numbers = torch.tensor([[2.0**40, 2.0**40 - 3], [2.0, -1e9]], dtype=torch.float64)[None]
+    boxes = all_boxes(asked(Graph(x, seen), numbers, numbers))
+    each, largest = boxes.reach(seen).each, numbers.abs().amax(-2, keepdim=True)
+    assert bool((each[:, :1] >= largest * 2.0**36).all())
+    assert bool((each[:, 1:] <= 2 * largest).all())

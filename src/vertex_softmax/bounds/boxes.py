@@ -25,6 +25,9 @@ from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.zonotope import Zonotope
 
+OF_SCORES = 16
+"""Rows of attentions round their weights a few times, relative to the scores: less than OUTWARD / OF_SCORES of them."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
@@ -83,7 +86,9 @@ class Boxes:
         magnitude = interval.magnitude
         if isinstance(node.op, Attention):
             values = self.intervals[node.inputs[1]].magnitude.amax(-2, keepdim=True)
-            magnitude = torch.maximum(magnitude, values)  # what is added up in a mean of values that may cancel
+            # what is added up in a mean of values that may cancel, by weights that an offset of the scores may round
+            offset = self.intervals[node.inputs[0]].upper.amax(-1, keepdim=True).abs().nan_to_num(0.0, 0.0)
+            magnitude = torch.maximum(magnitude, values * (1 + offset / OF_SCORES))
         found = NodeReach(magnitude, (magnitude + 1).flatten(1).sum(1))
         self.reaches[node] = interval, found
         return found

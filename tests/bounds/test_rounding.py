@@ -13,13 +13,17 @@ from tests.bounds.checks import asked
 from vertex_softmax.bounds import backward as backward_module
 from vertex_softmax.bounds.backward import backward, lower_bound
 from vertex_softmax.bounds.box_passes import all_boxes, box_by_pass
+from vertex_softmax.bounds.boxes import by_intervals
 from vertex_softmax.bounds.coefficients import Objective
 from vertex_softmax.graph import build
 from vertex_softmax.graph.ir import Graph, Node
 from vertex_softmax.methods.registry import METHODS
 from vertex_softmax.methods.verdict import Verdict
+from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.bilinear import MatMul
+from vertex_softmax.ops.elementwise import Relu
 from vertex_softmax.ops.interval import Interval
+from vertex_softmax.ops.linear import Add, Linear, Shift, Subtract
 from vertex_softmax.ops.rules import Rules
 from vertex_softmax.runs.certify import certify
 from vertex_softmax.sets import Box
@@ -169,3 +173,49 @@ def test_sums_whose_terms_cancel_decide_nothing(
     model = SumThatCancels(total - 1, attending=attending).double().eval()
     found = certify(model, Box(x, x), 0, method, dtype=dtype, attack=None)
     assert found.verdict is not Verdict.VERIFIED
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("op", ["shift", "add", "subtract", "scores"])
+def test_constants_that_single_precision_rounds_decide_nothing(op: str, method: str) -> None:
+    """(1, relu(3)): 10⁸ + 3 less 10⁸, the first of which single precision does not have; or a score that is 3 more."""
+    offset = torch.full((1, 1), 1e8 + 3, dtype=torch.float64)
+    x, point = build.source((1, 1), "x"), torch.full((1, 1, 1), -1e8, dtype=torch.float64)
+    if op == "shift":
+        node = build.apply(Shift(offset[0]), x, name="shift")
+    elif op == "add":
+        node = build.apply(Add(), x, build.constant(offset, "constant"), name="add")
+    elif op == "subtract":
+        point = -point
+        node = build.apply(Subtract(), build.constant(offset, "constant"), x, name="subtract")
+    else:
+        scores = build.constant(torch.tensor([[1e8 + 3, 1e8]], dtype=torch.float64), "scores")
+        rows = build.apply(Linear(torch.tensor([[-3e-8, 0.0]], dtype=torch.float64)), x, name="values")
+        node = build.apply(Attention(None), scores, build.reshape(rows, (2, 1), "rows"), name="seen")
+    rises = build.apply(Relu(), node, name="relu")
+    less = 2.0 if op == "scores" else 1.0
+    y = build.apply(Linear(torch.tensor([[0.0, 1.0]]).double(), torch.tensor([less, 0.0]).double()), rises, name="y")
+    graph = Graph(x, y)
+    values = graph.evaluate(point)[0, 0]
+    assert float(values[0] - values[1]) < -0.5
+    found = certify(graph, Box(point, point), 0, method, dtype=torch.float32, attack=None)
+    assert found.verdict is not Verdict.VERIFIED
+
+
+def test_a_constant_at_the_end_of_single_precision_stays_finite() -> None:
+    huge = torch.full((1, 1), -float(torch.finfo(torch.float32).max), dtype=torch.float64)
+    box = by_intervals(build.constant(huge.float(), "mask"), {})
+    assert bool(box.lower.isfinite().all() & box.upper.isfinite().all())
+    moved = Shift(huge.float()).interval(Interval(torch.zeros(1, 1), torch.ones(1, 1)))
+    assert bool(moved.lower.isfinite().all() & moved.upper.isfinite().all())
+
+
+def test_an_offset_of_scores_is_in_the_size_of_an_attention() -> None:
+    """Its rows round weights relative to the scores; a key that is masked by −10⁹ is no offset."""
+    x = build.source((2, 2), "x")
+    seen = build.apply(Attention(None), x, x, name="seen")
+    numbers = torch.tensor([[2.0**40, 2.0**40 - 3], [2.0, -1e9]], dtype=torch.float64)[None]
+    boxes = all_boxes(asked(Graph(x, seen), numbers, numbers))
+    each, largest = boxes.reach(seen).each, numbers.abs().amax(-2, keepdim=True)
+    assert bool((each[:, :1] >= largest * 2.0**36).all())
+    assert bool((each[:, 1:] <= 2 * largest).all())

@@ -208,8 +208,8 @@ MUTANTS: list[Mutant] = [
             "1/R² forgotten": ("row_bounds", "(inverse + scaled.sum(-1)) * inverse", "scaled.sum(-1) * inverse"),
             "the sign of lse": (
                 "row_bounds",
-                "(middle * centre).sum(-1, keepdim=True) - masked.logsumexp(-1, keepdim=True)",
-                "(middle * centre).sum(-1, keepdim=True) + masked.logsumexp(-1, keepdim=True)",
+                "(centre - level)).sum(-1, keepdim=True) - (masked - level).logsumexp(-1, keepdim=True)",
+                "(centre - level)).sum(-1, keepdim=True) + (masked - level).logsumexp(-1, keepdim=True)",
             ),
             "p^U with a slope": ("row_bounds", "torch.where(worse, zero, slope)", "slope"),
             "the rises' sign": ("_row_below", "up * beside(rows.rises) - pulled", "up * beside(rows.rises) + pulled"),

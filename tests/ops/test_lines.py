@@ -338,3 +338,14 @@ def test_intervals_hold_values_that_are_tiny_because_much_cancels(name: str, dty
     low, high = (end[0].tolist() for end in by_intervals(node, {source: Interval(x[None], x[None])}))
     for at, lower, upper in zip(x.tolist(), low, high, strict=True):
         assert lower <= exact(mp.mpf(at)) <= upper, at
+
+
+def test_a_step_between_two_floats_is_where_it_is_given() -> None:
+    """The float32 next to 0.1 lies above it: there softplus with the threshold 0.1 is x itself."""
+    x = torch.tensor([0.1], dtype=torch.float32)
+    op = Softplus(threshold=0.1)
+    box = op.interval(Interval(x, x))
+    lines = op.lines(Interval(x, x), Rules())
+    for low in (box.lower, lines.lower_slope * x + lines.lower_intercept):
+        assert float(low) <= float(x) + 1e-6
+    assert float(op.evaluate(x)) == float(x)

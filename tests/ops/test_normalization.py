@@ -150,3 +150,24 @@ def test_what_generators_say_of_a_norm() -> None:
         found = op.summarise({0: made})
         assert ((made.centre * ys).sum(-1).abs() <= found.along * (1 + 1e-12) + 1e-14).all()
         assert (ys.square().sum(-1) <= found.far * (1 + 1e-12) + 1e-14).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_row_next_to_0_whose_plane_is_rounding_alone(dtype: torch.dtype) -> None:
+    """y_d/σ at the least y: σ there is as small as what the plane's two terms, which cancel, are rounded by."""
+    unit, d = torch.finfo(dtype).eps, 5
+    for seed in range(60):
+        size = 0.5 + 2.5 * torch.rand(1, 1, d, generator=generator(seed), dtype=torch.float64)
+        low = size * unit * 2 * torch.rand(size.shape, generator=generator(seed + 100), dtype=torch.float64)
+        high = 2 * size
+        low[..., -1] = high[..., -1] = 10 * unit
+        box = Interval(low.to(dtype), high.to(dtype))
+        A = torch.zeros(1, 1, 1, d, dtype=dtype)
+        A[..., -1] = -1
+        step = Normalize(0.0).relax(Context((box,))).backward(A)
+        y = box.lower.double()
+        assert step.constant is not None
+        assert step.coefficients[0] is not None
+        found = float(step.constant) + float((step.coefficients[0].double() * y).sum())
+        true = -float(y[..., -1] / y.square().mean().sqrt())
+        assert found <= true + 1e-2

@@ -14,7 +14,7 @@ from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.elementwise import Log
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.rules import RowRule, Rules
-from vertex_softmax.ops.softmax import Softmax
+from vertex_softmax.ops.softmax import Softmax, probabilities
 
 
 def grid(lower: Tensor, upper: Tensor, count: int = 200) -> Tensor:
@@ -94,3 +94,11 @@ def test_one_key_far_above_the_others() -> None:
         box = (Interval(low, up), Interval(values - 0.5, values + 0.5))
         for rule in RowRule:
             check_backward(case, box, dataclasses.replace(Rules(), attention=rule))
+
+
+def test_an_offset_of_wide_rows_changes_nothing() -> None:
+    """Each score is exact, and so are their differences: an offset of 10⁸ is no part of the answer."""
+    row = torch.tensor([[0.25, -720.0, 0.5, 0.125]], dtype=torch.float64)
+    plain, moved = (probabilities(Interval(row + x, row + x)) for x in (0.0, 2.0**27))
+    for one, other in zip(plain, moved, strict=True):
+        assert torch.equal(one, other)

@@ -139,7 +139,7 @@ def backward(
         if node in choice.multipliers:
             used[node] = _apply_multipliers(choice, node, parts, boxes[node], sums)
         if wanted.size:
-            sums.add_size(parts, boxes.reach(node))
+            sums.add_size(parts, _reach(question, boxes, node))
         if node is index.start:
             sums.add_coefficients(total(parts).dense())
         elif isinstance(node.op, Constant):
@@ -181,6 +181,12 @@ def lower_bound(
     if outward and bound.size is not None:
         bound = dataclasses.replace(bound, constant=bound.constant - share * bound.size)
     return bound.least(question.region)
+
+
+def _reach(question: Question, boxes: Boxes, node: Node) -> NodeReach:
+    """How large the numbers of a node are, and the terms that its relaxation adds up beside the pass."""
+    reach, terms = boxes.reach(node), question.relaxations.terms(node, boxes)
+    return reach if terms is None else NodeReach(torch.maximum(reach.each, terms), reach.total)
 
 
 def _step(question: Question, boxes: Boxes, node: Node, given: Coefficients, rules: Rules, choice: Choice) -> Step:

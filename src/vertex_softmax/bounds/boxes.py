@@ -17,13 +17,16 @@ from torch import Tensor
 
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.foundation.errors import InvalidValueError
-from vertex_softmax.foundation.tolerances import CROSSING, OUTWARD
-from vertex_softmax.graph.ir import Node
+from vertex_softmax.foundation.tolerances import CROSSING, OUTWARD, rounded_constants
+from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.attention import Attention
 from vertex_softmax.ops.contract import CentredRows, Summarising
 from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.zonotope import Zonotope
+
+OF_SCORES = 16
+"""Rows of attentions round their weights a few times, relative to the scores: less than OUTWARD / OF_SCORES of them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +86,9 @@ class Boxes:
         magnitude = interval.magnitude
         if isinstance(node.op, Attention):
             values = self.intervals[node.inputs[1]].magnitude.amax(-2, keepdim=True)
-            magnitude = torch.maximum(magnitude, values)  # what is added up in a mean of values that may cancel
+            # what is added up in a mean of values that may cancel, by weights that an offset of the scores may round
+            offset = self.intervals[node.inputs[0]].upper.amax(-1, keepdim=True).abs().nan_to_num(0.0, 0.0)
+            magnitude = torch.maximum(magnitude, values * (1 + offset / OF_SCORES))
         found = NodeReach(magnitude, (magnitude + 1).flatten(1).sum(1))
         self.reaches[node] = interval, found
         return found
@@ -218,10 +223,15 @@ def by_intervals(node: Node, intervals: Mapping[Node, Interval]) -> Interval:
     """A node's interval by interval arithmetic over its inputs' intervals, rounded outward."""
     box = node.op.interval(*(intervals[i] for i in node.inputs))
     share = OUTWARD.get(box.lower.dtype, 0.0)
-    if share == 0 or not node.inputs or node.op.rearranges:
+    if isinstance(node.op, Constant):
+        share = rounded_constants(box.lower.dtype)
+    if share == 0 or not (node.inputs or isinstance(node.op, Constant)) or node.op.rearranges:
         return box
     low, high = ((share * end.abs()).nan_to_num(0.0, 0.0) for end in box)
-    return Interval(box.lower - low, box.upper + high)
+    box = Interval(box.lower - low, box.upper + high)
+    if not node.inputs:  # the least number of a precision masks, and has none below it
+        return Interval(*(x.clamp(torch.finfo(x.dtype).min, torch.finfo(x.dtype).max) for x in box))
+    return box
 
 
 def _wanted(user: Node) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vertex_softmax.bounds.boxes import Boxes
 from vertex_softmax.bounds.coefficients import Coefficients, fitting, hand_on, total
+from vertex_softmax.bounds.form_terms import of_relaxation, terms_of
 from vertex_softmax.bounds.index import GraphIndex
 from vertex_softmax.bounds.memory import MOST_FORM_NUMBERS
 from vertex_softmax.foundation.errors import InternalError
@@ -35,6 +36,7 @@ class Relaxations:
         self.index, self.region, self.whole = index, region, whole
         self._made: dict[tuple[Node, Rules], tuple[tuple[object, ...], Relaxation]] = {}
         self._forms: dict[Node, AffineForm | ChoiceForm | None] = {} if whole is None else whole._forms
+        self._terms: dict[Node, Tensor] = {} if whole is None else whole._terms
 
     def over(self, region: Region) -> Relaxations:
         """The relaxations over another region; those made so far are kept if the two regions differ in nothing but
@@ -67,9 +69,7 @@ class Relaxations:
 
     def context(self, node: Node, boxes: Boxes, rules: Rules) -> Context:
         """Everything that the relaxation of a node may depend on."""
-        wanted = {node.inputs[i] for i in node.op.form_inputs}
-        if isinstance(node.op, Attention) and not self.region.unit.cube:  # the ball rule reads the scores' form
-            wanted.add(node.inputs[0])
+        wanted = self._wanted_forms(node)
         return Context(
             boxes=tuple(boxes[i] for i in node.inputs),
             rules=rules,
@@ -83,6 +83,25 @@ class Relaxations:
         """The same, or None where underflow may have taken from the function what counts over these boxes."""
         form = self.form(node)
         return None if form is None or _may_lack(self.index, node, boxes) else form
+
+    def form_terms(self, node: Node) -> Tensor:
+        """The terms that the form of a node is added up of, (batch, *shape)."""
+        return terms_of(self.index, self.region.box.magnitude, node, self._terms)
+
+    def terms(self, node: Node, boxes: Boxes) -> Tensor | None:
+        """The terms that a node's relaxation adds up by the forms of its inputs, (batch, *shape); None without them."""
+        wanted = self._wanted_forms(node)
+        known = {i: self.form_terms(i) for i in wanted if self.form(i) is not None}
+        if not all(node.inputs[i] in known for i in node.op.form_inputs) or not known:
+            return None
+        return of_relaxation(node, known, boxes)
+
+    def _wanted_forms(self, node: Node) -> set[Node]:
+        """The inputs of a node whose forms its relaxation reads."""
+        wanted = {node.inputs[i] for i in node.op.form_inputs}
+        if isinstance(node.op, Attention) and not self.region.unit.cube:  # the ball rule reads the scores' form
+            wanted.add(node.inputs[0])
+        return wanted
 
     def form(self, node: Node) -> AffineForm | ChoiceForm | None:
         """The node as an exact affine function of the input; None if it is none, or if the function is too large to

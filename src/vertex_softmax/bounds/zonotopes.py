@@ -30,7 +30,7 @@ from vertex_softmax.bounds.memory import (
 )
 from vertex_softmax.bounds.question import Question
 from vertex_softmax.bounds.rough_ranges import RoughRanges
-from vertex_softmax.foundation.tolerances import ONE_TERM, OUTWARD
+from vertex_softmax.foundation.tolerances import ONE_TERM, OUTWARD, rounded_constants
 from vertex_softmax.graph.ir import Constant, Node
 from vertex_softmax.ops.bilinear import MatMul
 from vertex_softmax.ops.contract import AffineOp, Op, Propagating, Summarising
@@ -262,8 +262,8 @@ def propagated(
     op, box = node.op, boxes[node]
     inputs = tuple(zonotopes[i] for i in node.inputs)
     if isinstance(op, Constant):
-        zero = torch.zeros_like(box.lower)
-        return Zonotope(box.lower, {}, None, zero)
+        value = op.value.expand_as(box.lower)
+        return Zonotope(value, {}, None, rounded_constants(value.dtype) * value.abs())
     if isinstance(op, Moving) and len(inputs) == 1:
         return inputs[0].rearranged(op.linear)
     if isinstance(op, AffineOp):

@@ -17,6 +17,16 @@ single precision only thirty-three: a sum of n terms rounds about √n times as 
 More would cost too much there: nine hundred take .32 from a bound of .52 on VNN-COMP's ViT with two blocks, these .03.
 """
 
+
+def rounded_constants(dtype: torch.dtype) -> float:
+    """The share of a constant of the model by which it may have moved when it was rounded to this precision.
+
+    Constants are in float64 before; in lower precision an offset of 10⁸ may be off by 4, and what is left where it
+    cancels is not measured by it.
+    """
+    return 0.0 if dtype == torch.float64 else float(torch.finfo(dtype).eps)
+
+
 ONE_TERM = {torch.float64: 1e-14, torch.float32: 2e-6}
 """The same for what adds up one or two terms: in double precision some ninety roundings, far more than these and than
 what sums of the columns of many unknowns round."""

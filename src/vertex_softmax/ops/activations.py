@@ -62,7 +62,11 @@ class Softplus(Elementwise):
 
     def evaluate(self, *xs: Tensor) -> Tensor:
         """log(1 + eˣ), x above the threshold"""
-        return torch.where(xs[0] > self.threshold, xs[0], self.smooth(xs[0]))
+        return torch.where(self._beyond(xs[0]), xs[0], self.smooth(xs[0]))
+
+    def _beyond(self, x: Tensor) -> Tensor:
+        """Whether x is above the threshold as it is given, which single precision may not have."""
+        return x.double() > self.threshold
 
     def derivative(self, x: Tensor) -> Tensor:
         """σ(x)"""
@@ -70,14 +74,14 @@ class Softplus(Elementwise):
 
     def _drop(self, box: Interval) -> Tensor:
         """The step where the box reaches beyond the threshold, 0 elsewhere; rounded up."""
-        return torch.where(box.upper > self.threshold, self.step * (1 + 2.0**-20), 0.0).to(box.upper)
+        return torch.where(self._beyond(box.upper), self.step * (1 + 2.0**-20), 0.0).to(box.upper)
 
     def interval(self, *boxes: Interval) -> Interval:
         """The values at the ends, the lower one less the step, as the function increases; beyond the threshold the box
         itself.
         """
         box = boxes[0]
-        beyond = (box.lower > self.threshold) & ~box.upper.isnan()
+        beyond = self._beyond(box.lower) & ~box.upper.isnan()
         lower, upper = self.smooth(box.lower) - self._drop(box), self.smooth(box.upper)
         return Interval(torch.where(beyond, box.lower, lower), torch.where(beyond, box.upper, upper))
 
@@ -87,7 +91,7 @@ class Softplus(Elementwise):
         found = dataclasses.replace(found, lower_intercept=found.lower_intercept - self._drop(box))
         one, zero = torch.ones_like(box.lower), torch.zeros_like(box.lower)
         same = Lines(lower_slope=one, lower_intercept=zero, upper_slope=one, upper_intercept=zero)
-        return same.where((box.lower > self.threshold) & ~box.upper.isnan(), found)
+        return same.where(self._beyond(box.lower) & ~box.upper.isnan(), found)
 
     def higher(self, x: Tensor) -> Higher | None:
         """The second and third derivative, and a bound of the fourth; None with a threshold, where there is a step."""

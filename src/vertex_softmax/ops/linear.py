@@ -9,11 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv1d_input, conv2d_input, conv3d_input
 
-from vertex_softmax.foundation.tolerances import OUTWARD
+from vertex_softmax.foundation.tolerances import OUTWARD, rounded_constants
 from vertex_softmax.ops.contract import AffineOp, Shape, Step
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.registry import register
 from vertex_softmax.ops.tensors import sum_to, times
+
+HUGE = 1e30
+"""Constants beyond this are masks; others are refused."""
 
 
 def image(box: Interval, middle: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> Interval:
@@ -194,8 +197,11 @@ class Shift(AffineOp):
         return xs[0]
 
     def interval(self, *boxes: Interval) -> Interval:
-        """The ends, moved by the offset."""
-        return Interval(boxes[0].lower + self.offset, boxes[0].upper + self.offset)
+        """The ends, moved by the offset; outward by how much it may have been rounded, however much of it cancels."""
+        low, high = (end + self.offset for end in boxes[0])
+        share = rounded_constants(low.dtype)
+        off = share * torch.where(self.offset.abs() < HUGE, self.offset.abs(), 0.0)  # beyond, it is a mask
+        return Interval(low, high) if share == 0 else Interval(low - off, high + off)
 
     def backward(self, A: Tensor, diagonal: int | None = None) -> Step:
         """The coefficients A and the constant A·offset."""

@@ -239,7 +239,8 @@ class Normalize(Summarising, Propagating, InnerRange):
         # σ(y) ≥ (c·y / d + eps) / σ(c): the tangent plane at c, at its least
         square = rows.centre.square().mean(-1)
         middle = (square + self.eps).sqrt()
-        plane = (square - rows.along / d + self.eps) / middle
+        spare = 16 * torch.finfo(square.dtype).eps * (square + rows.along / d)  # where the two cancel, rounding is left
+        plane = (square - rows.along / d + self.eps - spare) / middle
         low = torch.where(plane > 0, torch.maximum(plane, least.sqrt()), least.sqrt())
         high = torch.minimum(most, square + self.eps + (2 * rows.along + rows.far) / d).sqrt()
         return Interval(torch.where(plane.isnan(), plane, low), torch.maximum(low, high))

@@ -127,9 +127,22 @@ def probabilities(box: Interval) -> Interval:
     fine = ~(box.lower.isnan() | box.upper.isnan() | (box.upper == torch.inf)).any(-1, keepdim=True)
     zero = torch.zeros_like(box.lower)
     ends = (torch.where(fine, box.lower, zero), torch.where(fine, box.upper, zero))
-    low, high = (torch.as_tensor(x) for x in softmax_box_probabilities(*ends))
+    ends = _without_offset(*ends)
+    low, high = (torch.as_tensor(x).to(zero) for x in softmax_box_probabilities(*ends))
     nan = torch.full_like(zero, torch.nan)
     return Interval(torch.where(fine, low, nan), torch.where(fine, high, nan))
+
+
+def _without_offset(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores less the largest of their row, in double precision: what is added to all of them is no part of the answer.
+
+    Of wide rows the primitive takes logarithms of sums, which it rounds relative to the scores as they are.
+    """
+    shift, least = upper.double().amax(-1, keepdim=True), -torch.finfo(torch.float64).max
+    lower, upper = (
+        torch.where(end == -torch.inf, end.double(), (end.double() - shift).clamp(min=least)) for end in (lower, upper)
+    )
+    return lower, upper
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -215,7 +228,8 @@ def row_bounds(scores: Interval) -> RowBounds:
     log_high = torch.where(seen, weights.upper, one).log()
     slope = torch.where(seen, chord_slope(torch.exp, torch.exp, log_low, log_high), zero)
     raised = torch.maximum(log_low.exp() - slope * log_low, log_high.exp() - slope * log_high)
-    tangent = (middle * centre).sum(-1, keepdim=True) - masked.logsumexp(-1, keepdim=True)
+    level = masked.amax(-1, keepdim=True)  # of lse, which is rounded relative to itself: an offset is no part of it
+    tangent = (middle * (centre - level)).sum(-1, keepdim=True) - (masked - level).logsumexp(-1, keepdim=True)
     high = torch.where(seen, raised + slope * tangent, weights.upper)
     # use the constant p^U where the chord is worse at the centre
     worse = high + slope * (centre - (middle * centre).sum(-1, keepdim=True)) > weights.upper

@@ -206,10 +206,10 @@ MUTANTS: list[Mutant] = [
                 "least.exp() - rise * most",
             ),
             "1/R² forgotten": ("row_bounds", "(inverse + scaled.sum(-1)) * inverse", "scaled.sum(-1) * inverse"),
-            "the sign of lse": (
+            "lse twice": (
                 "row_bounds",
-                "(centre - level)).sum(-1, keepdim=True) - (masked - level).logsumexp(-1, keepdim=True)",
-                "(centre - level)).sum(-1, keepdim=True) + (masked - level).logsumexp(-1, keepdim=True)",
+                "(middle * (centre - level)).sum(-1, keepdim=True) - (masked - level).logsumexp(-1, keepdim=True)",
+                "(middle * (centre - level)).sum(-1, keepdim=True) - 2 * (masked - level).logsumexp(-1, keepdim=True)",
             ),
             "p^U with a slope": ("row_bounds", "torch.where(worse, zero, slope)", "slope"),
             "the rises' sign": ("_row_below", "up * beside(rows.rises) - pulled", "up * beside(rows.rises) + pulled"),

@@ -108,11 +108,52 @@ MUTANTS: list[Mutant] = [
         {
             "a mean is as large as its result": (
                 "Boxes.reach",
-                "magnitude = torch.maximum(magnitude, values)",
-                "magnitude = torch.maximum(magnitude, 0 * values)",
+                "torch.maximum(magnitude, values * (1 + offset / OF_SCORES))",
+                "torch.maximum(magnitude, 0 * values)",
             ),
         },
-        only="cancel",
+        only="cancel or offset",
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/boxes.py",
+        "bounds/test_rounding.py",
+        {
+            "an offset of scores rounds nothing": ("Boxes.reach", "values * (1 + offset / OF_SCORES)", "values"),
+            "a constant node is exact": ("by_intervals", "rounded_constants(box.lower.dtype)", "0.0"),
+        },
+        only="offset or constants",
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/backward.py",
+        "bounds/test_form_terms.py",
+        {"forms round nothing": ("_reach", "terms is None", "True")},
+    ),
+    *mutants(
+        "relaxations",
+        "bounds/exact_ranges.py",
+        "bounds/test_form_terms.py",
+        {"forms over choices round nothing": ("_outward", "OUTWARD[box.lower.dtype] * terms", "0 * terms")},
+    ),
+    *mutants(
+        "relaxations",
+        "ops/linear.py",
+        "bounds/test_rounding.py",
+        {"an offset is exact": ("Shift.interval", "rounded_constants(low.dtype)", "0.0")},
+        only="constants",
+    ),
+    *mutants(
+        "relaxations",
+        "ops/normalization.py",
+        "ops/test_normalization.py",
+        {
+            "what cancels in sigma's plane": (
+                "Normalize._sigma",
+                "square - rows.along / d + self.eps - spare",
+                "square - rows.along / d + self.eps",
+            ),
+        },
     ),
     *mutants(
         "relaxations",

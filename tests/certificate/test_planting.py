@@ -221,7 +221,7 @@ def test_the_checker_bounds_leaves_as_the_search_did(name: str, radius: float, o
 
 def test_a_late_box_and_fitted_ellipsoids_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that has optimised a box on its way: a step with chosen parameters proves it again."""
-    net, case = question("three blocks", 0.1, 0.02)
+    net, case = question("three blocks", 0.08, 0.02)
     monkeypatch.setattr(planting, "FITTED", 0)
     answer = answered(net, case, Search(seconds=60.0, domains=6000, late=2, tried=2))
     assert answer.verdict == "verified", answer.reason

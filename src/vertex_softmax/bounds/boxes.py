@@ -25,6 +25,8 @@ from vertex_softmax.ops.generators import Generators
 from vertex_softmax.ops.interval import Interval
 from vertex_softmax.ops.zonotope import Zonotope
 
+SETTLED = 1000.0
+"""Weights of scores that are so much lower than another are 0 in any precision, times any number."""
 OF_SCORES = 16
 """Rows of attentions round their weights a few times, relative to the scores: less than OUTWARD / OF_SCORES of them."""
 
@@ -87,7 +89,7 @@ class Boxes:
         if isinstance(node.op, Attention):
             values = self.intervals[node.inputs[1]].magnitude.amax(-2, keepdim=True)
             # what is added up in a mean of values that may cancel, by weights that an offset of the scores may round
-            offset = self.intervals[node.inputs[0]].upper.amax(-1, keepdim=True).abs().nan_to_num(0.0, 0.0)
+            offset = _rounded_scores(node.op.score_box(self.intervals[node.inputs[0]]))
             magnitude = torch.maximum(magnitude, values * (1 + offset / OF_SCORES))
         found = NodeReach(magnitude, (magnitude + 1).flatten(1).sum(1))
         self.reaches[node] = interval, found
@@ -217,6 +219,17 @@ class Boxes:
             return ()
         text = f"two bounds cross by {float(gap.max()):.3g}, more than rounding can"
         return (Problem(node, crossed.expand(self.batch), text),)
+
+
+def _rounded_scores(scores: Interval) -> Tensor:
+    """How large the scores (..., rows, K) are that the weights of a row are computed from, (..., rows, 1).
+
+    0 where one key is so far above the others everywhere that rounding leaves its weight at 1, and theirs at 0.
+    """
+    top, which = scores.lower.max(-1, keepdim=True)
+    second = scores.upper.scatter(-1, which, -torch.inf).amax(-1, keepdim=True)
+    settled = top - second > SETTLED + OUTWARD.get(top.dtype, 0.0) * top.abs()
+    return torch.where(settled, 0.0, scores.upper.amax(-1, keepdim=True).abs().nan_to_num(0.0, 0.0))
 
 
 def by_intervals(node: Node, intervals: Mapping[Node, Interval]) -> Interval:

@@ -211,7 +211,9 @@ def _step(known: Known, step: dict[str, Any], file: File) -> None:
         box = _centred(known, target, weights, step["rule"], file)
         known.centred[number] = (weights, claimed or box)
     else:
-        entries = file.array(step["entries"], "i").ravel()
+        entries = file.array(step["entries"], "i")
+        if entries.ndim != 1:
+            raise Rejected(f"node {target}: the entries of a step are not a list")
         chosen = _chosen_of_step(known, step, len(entries), file)
         box = box_by_pass(known, target, entries, checked_word(step["rule"], RULES), chosen=chosen)
     if claimed is not None and not ((box.lo >= claimed.lo) & (box.hi <= claimed.hi)).all():
